@@ -53,6 +53,8 @@ pub enum Metric {
     UnattributedBytes,
     /// Share of time in which a kernel ran.
     UtilizationPercent,
+    /// Number of processes in a list; present in each tick that read one.
+    ListedProcesses,
     /// A process's memory on a GPU.
     ProcessBytes,
     /// A process's resident host memory.
@@ -75,13 +77,14 @@ pub enum Metric {
 
 impl Metric {
     /// Every metric, in the order of declaration.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::TotalBytes,
         Self::UsedBytes,
         Self::FreeBytes,
         Self::ReservedBytes,
         Self::UnattributedBytes,
         Self::UtilizationPercent,
+        Self::ListedProcesses,
         Self::ProcessBytes,
         Self::RssBytes,
         Self::HostLimitBytes,
@@ -103,6 +106,7 @@ impl Metric {
             Self::ReservedBytes => "reserved-bytes",
             Self::UnattributedBytes => "unattributed-bytes",
             Self::UtilizationPercent => "utilization-percent",
+            Self::ListedProcesses => "listed-processes",
             Self::ProcessBytes => "process-bytes",
             Self::RssBytes => "rss-bytes",
             Self::HostLimitBytes => "host-limit-bytes",
