@@ -4,6 +4,7 @@
 //! about memory and has no clock. `docs/data-model.md` opens with the glossary.
 
 pub mod alert;
+pub mod engine_status;
 pub mod finding;
 pub mod frame;
 pub mod ids;
@@ -17,6 +18,7 @@ pub mod text;
 pub mod units;
 
 pub use alert::{Alert, AlertEvent, AlertState, AlertTransition};
+pub use engine_status::EngineStatus;
 pub use finding::{
     Evidence, Finding, FindingEvent, FindingKey, FindingKind, RateBand, Severity, Subject, Tier,
 };

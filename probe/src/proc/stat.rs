@@ -1,0 +1,98 @@
+//! The kernel's own one-line and key-value formats: `stat`, `status`, `meminfo`. Layouts from proc(5).
+//!
+//! Parsed here and not by the `procfs` crate because its `Stat` slices by byte positions it has not checked, its
+//! command lines must be UTF-8, and a sweep needs four of the 52 fields.
+
+use ebbtide_core::Bytes;
+
+/// What `/proc/PID/stat` says of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stat {
+    /// Short name, as the process chose it: may hold any byte but NUL.
+    pub(crate) comm: String,
+    /// State letter, field 3.
+    pub(crate) state: char,
+    /// Start time in clock ticks since boot, field 22.
+    pub(crate) start_ticks: u64,
+    /// Resident pages, field 24.
+    pub(crate) rss_pages: u64,
+}
+
+impl Stat {
+    /// Parses the line; `None` where it is not one.
+    ///
+    /// The name stands in parentheses and may hold parentheses itself, so it ends at the last one.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let (head, tail) = line.rsplit_once(')')?;
+        let (_pid, comm) = head.split_once('(')?;
+        let mut fields = tail.split_ascii_whitespace();
+        let state = fields.next()?.chars().next()?;
+        // Fields 4 to 21 lie between the state and the start time, field 23 (vsize) between it and the RSS.
+        let start_ticks = fields.nth(18)?.parse().ok()?;
+        let rss_pages = fields.nth(1)?.parse::<i64>().ok()?;
+        Some(Self { comm: comm.to_owned(), state, start_ticks, rss_pages: u64::try_from(rss_pages).ok()? })
+    }
+
+    /// Whether the process has exited and its parent has not yet taken note.
+    pub(crate) const fn is_zombie(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+}
+
+/// The value of `key` in a text of `key: value` lines (`status`, `meminfo`).
+pub(crate) fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim)
+}
+
+/// The value of `key` in `meminfo`, which counts in KiB and calls them kB.
+pub(crate) fn meminfo_bytes(text: &str, key: &str) -> Option<Bytes> {
+    let kib: u64 = value(text, key)?.strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024).map(Bytes)
+}
+
+/// The real user id in `status`.
+pub(crate) fn real_uid(status: &str) -> Option<u32> {
+    value(status, "Uid")?.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// The instant of boot in seconds since the epoch, from `/proc/stat`.
+pub(crate) fn boot_time_s(text: &str) -> Option<i64> {
+    text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LINE: &str = "4711 (a) b (c)) S 1 4711 4711 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 17 0 987654 52523008 4945 18446744073709551615 1 1";
+
+    #[test]
+    fn a_name_with_parentheses_is_read_to_its_last_one() {
+        let stat = Stat::parse(LINE).unwrap();
+        assert_eq!(stat, Stat { comm: "a) b (c)".into(), state: 'S', start_ticks: 987_654, rss_pages: 4945 });
+        assert!(!stat.is_zombie());
+    }
+
+    #[test]
+    fn values_are_found_by_their_whole_key() {
+        let text = "MemTotalX: 1 kB\nMemTotal:       24684 kB\nUid:\t1000\t0\t0\t0\n";
+        assert_eq!(meminfo_bytes(text, "MemTotal"), Some(Bytes(24_684 * 1024)));
+        assert_eq!(meminfo_bytes(text, "MemAvailable"), None);
+        assert_eq!(real_uid(text), Some(1000));
+        assert_eq!(boot_time_s("cpu 1\nbtime 1692972606\n"), Some(1_692_972_606));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_a_parser_panic(raw in proptest::collection::vec(any::<u8>(), 0..400), cut in 0..200usize) {
+            let hostile = String::from_utf8_lossy(&raw);
+            let torn: String = LINE.chars().take(cut).collect();
+            for text in [hostile.as_ref(), torn.as_str(), &format!("1 ({hostile}) S {hostile}")] {
+                let _ = (Stat::parse(text), meminfo_bytes(text, "MemTotal"), real_uid(text), boot_time_s(text));
+            }
+            let named = Stat::parse(&LINE.replace("a) b (c)", &hostile));
+            prop_assert_eq!(named.map(|s| s.start_ticks), Some(987_654), "any name leaves the numbers readable");
+        }
+    }
+}
