@@ -1,4 +1,5 @@
-//! The status file of an inference engine: the contract between an engine that writes it and a probe that reads it.
+//! What an inference engine leaves for a probe to find: its status file, and the name of the memory file that plays
+//! VRAM where there is no GPU.
 //!
 //! An engine keeps `<directory>/<pid>.json` up to date by writing a neighbour and renaming it, so that a reader sees
 //! the old content or the new, never half of one.
@@ -7,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::sample::KvSemantics;
 use crate::units::{Bytes, Ts};
+
+/// What a process calls the memory file (`memfd_create`) whose allocated blocks play its VRAM.
+pub const VRAM_FILE: &str = "ebbtide-vram";
 
 /// What an engine says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,1 +1,10 @@
-//! Placeholder.
+//! The embedded inference workload: a process whose memory is measured like anybody's.
+//!
+//! Its VRAM is a memory file ([`vram`]), so that it runs on a machine without a GPU; it tells its KV cache and its
+//! load in a status file ([`status`]); [`rehearsal`] plays a serving engine that leaks at a rate drawn at random.
+
+pub mod rehearsal;
+pub mod room;
+pub mod status;
+pub mod stop;
+pub mod vram;

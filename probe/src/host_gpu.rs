@@ -1,7 +1,7 @@
 //! Host memory presented as one GPU, so that everything runs on a machine without any.
 //!
 //! Measured from outside by the kernel's own accounts: the blocks allocated to each memory file named
-//! [`VRAM_FILE`] that a process holds open. That is exact to the page, and a hole punched into the file shows at
+//! [`ebbtide_core::engine_status::VRAM_FILE`] that a process holds open. That is exact to the page, and a hole punched into the file shows at
 //! once.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,12 +20,10 @@ use crate::proc::file::{Missing, read_text};
 use crate::proc::{ProcReader, ProcRoots, own_limit};
 use crate::source::{GpuSource, RawGpu, RawList, RawProcess, Sweep};
 
-/// What a process calls the memory file (`memfd_create`) that plays its VRAM.
-pub const VRAM_FILE: &str = "ebbtide-vram";
 /// What [`ProbeHealth::source`] says, wherever it is shown.
 pub const SOURCE: &str = "host memory, no GPU";
 
-/// What the link of such a file reads (kernel mm/memfd.c: the name behind `memfd:`, always unlinked).
+/// What the link of a file named [`ebbtide_core::engine_status::VRAM_FILE`] reads (kernel mm/memfd.c: the name behind `memfd:`, always unlinked).
 const VRAM_LINK: &str = "/memfd:ebbtide-vram (deleted)";
 /// `st_blocks` counts in units of 512 bytes whatever the file system's block size (stat(2)).
 const BLOCK: u64 = 512;
@@ -208,6 +206,7 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
     use ebbtide_core::Ts;
+    use ebbtide_core::engine_status::VRAM_FILE;
     use ebbtide_core::units::MIB;
     use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
     use std::os::fd::OwnedFd;
