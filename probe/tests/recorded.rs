@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 fn fixture(name: &str) -> Recording {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/recorded").join(name);
-    recorded::read_path(&path, &Options::default()).unwrap()
+    recorded::read_path(&path, &Options::default()).expect("a fixture is a recording")
 }
 
 fn text(content: &str) -> Result<Recording, RecordedError> {
