@@ -167,7 +167,7 @@ impl Scenario {
             match gpu.processes.iter_mut().find(|p| p.pid == entry.pid) {
                 Some(process) => process.memory = memory,
                 None => {
-                    gpu.processes.push(Process { kind: entry.kind, ..Process::compute(entry.pid, memory) })
+                    gpu.processes.push(Process { kind: entry.kind, ..Process::compute(entry.pid, memory) });
                 }
             }
         }
