@@ -2,6 +2,11 @@
 
 pub mod engine_status;
 pub mod host_gpu;
+pub mod nvml;
 pub mod proc;
 pub mod recorded;
+mod roster;
+pub mod sampler;
 pub mod source;
+
+pub use sampler::{Probe, ProbeConfig, ProbeError, SourceConfig, start};
