@@ -1,0 +1,265 @@
+//! What the load accounts for: does memory follow the engine's KV counter, and is the load at a new maximum.
+
+use crate::blocks::Block;
+use crate::ladder::{Closed, Ladder};
+
+/// The rung on which a lagging counter is compared with memory: scrapes come every 5 s at most by habit, and 8 s
+/// blocks hold one each.
+const COARSE_RUNG: usize = 3;
+/// A block in which the counter moved less than this tells nothing of whether memory follows, in MiB.
+const MIN_MOVE: f64 = 1.0;
+/// What a running request holds outside the KV cache is at most this, in MiB: more is not activations.
+const MAX_REQUEST_MIB: f64 = 64.0;
+/// A load this much above the former peak is a new peak: less is jitter of the counter.
+const NEW_PEAK: f64 = 1.02;
+
+/// One quantity of a block that is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Basis {
+    /// The lower envelope.
+    Floor,
+    /// The mean.
+    Mid,
+    /// The upper envelope.
+    Ceil,
+    /// What the KV cache in use and the running requests leave.
+    Residual,
+    /// What the highest KV use so far leaves.
+    BeyondPeak,
+}
+
+/// How memory follows the engine's KV counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Account {
+    /// There is no counter.
+    Unknown,
+    /// There is one, but it has not moved enough to tell.
+    Unlearned,
+    /// Memory follows it: allocated on demand. `exact` if it does so at once, second by second.
+    OnDemand {
+        /// Whether counter and memory agree without lag.
+        exact: bool,
+    },
+    /// Memory does not follow it: a pool reserved ahead, or an allocator that keeps what it once had.
+    Pooled,
+}
+
+/// How increments of memory follow those of the KV counter, forgetting slowly.
+#[derive(Debug, Clone, Default)]
+struct Coupling {
+    previous: Option<(f64, f64)>,
+    moves: u32,
+    memory: f64,
+    products: f64,
+    counter: f64,
+    left: f64,
+    drift: f64,
+}
+
+impl Coupling {
+    /// A move of the counter long ago weighs half after 700 moves.
+    const KEEP: f64 = 0.999;
+
+    fn learn(&mut self, block: &Block) {
+        let now = block.kv.map(|kv| (f64::from(block.mid), f64::from(block.mid - kv.residual)));
+        let Some(((memory, counter), (old_memory, old_counter))) = now.zip(self.previous) else {
+            self.previous = now;
+            return;
+        };
+        self.previous = now;
+        let (du, dk) = (memory - old_memory, counter - old_counter);
+        let left = du - dk - self.drift;
+        // What is left may drift steadily (a leak does) without making the counter any less exact.
+        self.drift += (du - dk - self.drift) / 8.0;
+        if dk.abs() < MIN_MOVE {
+            return;
+        }
+        self.moves = self.moves.saturating_add(1);
+        self.memory = Self::KEEP * self.memory + du * du;
+        self.products = Self::KEEP * self.products + du * dk;
+        self.counter = Self::KEEP * self.counter + dk * dk;
+        self.left = Self::KEEP * self.left + left * left;
+    }
+
+    /// Bytes of memory a byte of the counter: 1 on demand, 0 for a pool.
+    fn beta(&self) -> f64 {
+        self.products / self.counter.max(f64::MIN_POSITIVE)
+    }
+
+    fn is_exact(&self) -> bool {
+        (0.8..1.25).contains(&self.beta()) && self.left <= 0.15 * self.memory
+    }
+}
+
+/// What a running request holds outside the KV cache, learnt from increments.
+#[derive(Debug, Clone, Default)]
+struct RequestCost {
+    previous: Option<(f64, f64)>,
+    moves: u32,
+    products: f64,
+    requests: f64,
+}
+
+impl RequestCost {
+    const KEEP: f64 = 0.995;
+    /// Moves of the number of requests before the cost is believed.
+    const MIN_MOVES: u32 = 30;
+
+    fn learn(&mut self, block: &Block) {
+        let now =
+            block.kv.zip(block.running).map(|(kv, running)| (f64::from(kv.residual), f64::from(running)));
+        if let Some(((left, running), (old_left, old_running))) = now.zip(self.previous) {
+            let (dr, dn) = (left - old_left, running - old_running);
+            if dn != 0.0 {
+                self.moves = self.moves.saturating_add(1);
+                self.products = Self::KEEP * self.products + dr * dn;
+                self.requests = Self::KEEP * self.requests + dn * dn;
+            }
+        }
+        self.previous = now;
+    }
+
+    fn mib(&self) -> f64 {
+        if self.moves < Self::MIN_MOVES {
+            return 0.0;
+        }
+        (self.products / self.requests.max(f64::MIN_POSITIVE)).clamp(0.0, MAX_REQUEST_MIB)
+    }
+}
+
+/// The highest load so far and when it last rose to a new height.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Peak {
+    reference: f64,
+    highest: f64,
+    risen_at: Option<f64>,
+}
+
+impl Peak {
+    fn note(&mut self, at: f64, load: f64) {
+        self.highest = self.highest.max(load);
+        if load > self.reference * NEW_PEAK {
+            (self.reference, self.risen_at) = (load, Some(at));
+        }
+    }
+}
+
+/// All that is known of the load.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Explainer {
+    fine: Coupling,
+    coarse: Coupling,
+    cost: RequestCost,
+    kv_peak: Peak,
+    running_peak: Peak,
+}
+
+impl Explainer {
+    /// Takes the load of one sample, in MiB and requests; gives the highest KV use so far.
+    pub(crate) fn note(&mut self, at: f64, kv: Option<f64>, running: Option<f64>) -> f64 {
+        if let Some(kv) = kv {
+            self.kv_peak.note(at, kv);
+        }
+        if let Some(running) = running {
+            self.running_peak.note(at, running);
+        }
+        self.kv_peak.highest
+    }
+
+    /// Learns from the blocks that closed.
+    pub(crate) fn learn(&mut self, ladder: &Ladder, closed: Closed) {
+        if let Some(block) = ladder.newest(0).filter(|_| closed.holds(0)) {
+            self.fine.learn(block);
+        }
+        if let Some(block) = ladder.newest(COARSE_RUNG).filter(|_| closed.holds(COARSE_RUNG)) {
+            self.coarse.learn(block);
+            self.cost.learn(block);
+        }
+    }
+
+    /// How memory follows the KV counter.
+    pub(crate) fn account(&self, newest: &Block) -> Account {
+        if newest.kv.is_none() {
+            Account::Unknown
+        } else if self.fine.moves >= 8 && self.fine.is_exact() {
+            Account::OnDemand { exact: true }
+        } else if self.coarse.moves < 4 {
+            Account::Unlearned
+        } else if self.coarse.beta() > 0.5 {
+            Account::OnDemand { exact: false }
+        } else {
+            Account::Pooled
+        }
+    }
+
+    /// MiB of memory a MiB of the counter, where that has been learnt.
+    pub(crate) fn followed(&self, account: Account) -> Option<f64> {
+        match account {
+            Account::Unknown | Account::Unlearned => None,
+            Account::OnDemand { exact: true } => Some(self.fine.beta()),
+            Account::OnDemand { exact: false } | Account::Pooled => Some(self.coarse.beta()),
+        }
+    }
+
+    /// The quantity of a block, in MiB; `None` where the block lacks a counter that it needs.
+    pub(crate) fn quantity(&self, basis: Basis, block: &Block) -> Option<f64> {
+        match basis {
+            Basis::Floor => Some(f64::from(block.floor)),
+            Basis::Mid => Some(f64::from(block.mid)),
+            Basis::Ceil => Some(f64::from(block.ceil)),
+            Basis::Residual => block.kv.map(|kv| {
+                f64::from(kv.residual) - self.cost.mib() * f64::from(block.running.unwrap_or_default())
+            }),
+            Basis::BeyondPeak => block.kv.map(|kv| f64::from(kv.beyond_peak)),
+        }
+    }
+
+    /// Whether the load reached a new maximum since `at`: an allocator may then grow for good reason.
+    pub(crate) fn peaked_since(&self, at: f64) -> bool {
+        [self.kv_peak, self.running_peak].iter().any(|peak| peak.risen_at.is_some_and(|risen| risen > at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocks::KvBlock;
+
+    fn account_of(seconds: u32, memory: impl Fn(f64) -> f64, counter: impl Fn(f64) -> f64) -> Account {
+        let (mut ladder, mut explainer) = (Ladder::new(), Explainer::default());
+        for i in 0..seconds {
+            let at = f64::from(i);
+            let (value, kv) = (memory(at) as f32, counter(at));
+            let peak = explainer.note(at, Some(kv), None) as f32;
+            let kv = Some(KvBlock { residual: value - kv as f32, beyond_peak: value - peak });
+            let closed =
+                ladder.push(Block { at, floor: value, mid: value, ceil: value, kv, running: Some(1.0) });
+            explainer.learn(&ladder, closed);
+        }
+        explainer.account(ladder.newest(0).expect("blocks have closed"))
+    }
+
+    fn tide(at: f64) -> f64 {
+        500.0 * (at / 40.0).fract()
+    }
+
+    #[test]
+    fn each_engine_is_told_by_how_its_memory_follows_the_counter() {
+        assert_eq!(account_of(90, |t| 900.0 + tide(t), tide), Account::OnDemand { exact: true });
+        assert_eq!(account_of(90, |t| 900.0 + tide(t) + 4.0 * t, tide), Account::OnDemand { exact: true });
+        let lagging = |t: f64| tide(5.0 * ((t - 2.0).max(0.0) / 5.0).floor());
+        assert_eq!(account_of(300, |t| 900.0 + tide(t), lagging), Account::OnDemand { exact: false });
+        assert_eq!(account_of(90, |_| 900.0, tide), Account::Pooled);
+        assert_eq!(account_of(90, |_| 900.0, |_| 0.0), Account::Unlearned);
+    }
+
+    #[test]
+    fn a_load_that_stays_below_its_peak_is_no_new_peak() {
+        let mut explainer = Explainer::default();
+        for i in 0..100 {
+            explainer.note(f64::from(i), Some(tide(f64::from(i))), Some(4.0));
+        }
+        assert!(explainer.peaked_since(38.0));
+        assert!(!explainer.peaked_since(40.0));
+    }
+}

@@ -1,0 +1,74 @@
+//! Which findings are open, and what happens to them.
+
+use ebbtide_core::{Finding, FindingEvent, FindingKind, Ts};
+
+/// A rate that moved by less than this share is no news.
+const NEWS: f64 = 0.1;
+
+/// The open findings of one series: one of a kind at most.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Findings {
+    open: Vec<Open>,
+}
+
+/// An open finding as it is, and the rate that was last told.
+#[derive(Debug, Clone)]
+struct Open {
+    finding: Finding,
+    told: Option<f64>,
+}
+
+impl Findings {
+    /// Whether one of that kind is open.
+    pub(crate) fn is_open(&self, kind: FindingKind) -> bool {
+        self.open.iter().any(|open| open.finding.key.kind == kind)
+    }
+
+    /// Makes exactly the wanted findings open. What closes comes before what opens, so that a growth that turns out
+    /// to be a leak reads in order.
+    pub(crate) fn sync(&mut self, wanted: Vec<Finding>, now: Ts) -> Vec<FindingEvent> {
+        let mut events = Vec::new();
+        self.open.retain_mut(|open| {
+            let stays = wanted.iter().any(|finding| finding.key == open.finding.key);
+            if !stays {
+                events.push(open.resolved(now));
+            }
+            stays
+        });
+        for finding in wanted {
+            match self.open.iter_mut().find(|open| open.finding.key == finding.key) {
+                Some(open) => events.extend(open.renew(finding)),
+                None => {
+                    events.push(FindingEvent::Opened(finding.clone()));
+                    self.open.push(Open { told: finding.rate.map(|band| band.rate.0), finding });
+                }
+            }
+        }
+        events
+    }
+}
+
+impl Open {
+    /// Takes what is known now; the opening and the onset stay as they were first told, unless the onset was placed
+    /// by less than what is known now.
+    fn renew(&mut self, finding: Finding) -> Option<FindingEvent> {
+        let rate = finding.rate.map(|band| band.rate.0);
+        let moved = match (self.told, rate) {
+            (Some(told), Some(rate)) => (rate - told).abs() > NEWS * told.abs(),
+            (told, rate) => told.is_some() != rate.is_some(),
+        };
+        let old = std::mem::replace(&mut self.finding, finding);
+        self.finding.opened_at = old.opened_at;
+        let news = moved || old.severity != self.finding.severity || old.tier != self.finding.tier;
+        if !news {
+            return None;
+        }
+        self.told = rate;
+        Some(FindingEvent::Updated(self.finding.clone()))
+    }
+
+    fn resolved(&mut self, now: Ts) -> FindingEvent {
+        self.finding.resolved_at = Some(now);
+        FindingEvent::Resolved(self.finding.clone())
+    }
+}

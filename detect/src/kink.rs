@@ -1,0 +1,86 @@
+//! Did a steady rise become faster? A kink from nothing is the leak's own test; this one wants a rise before it.
+
+use crate::explain::Basis;
+use crate::rise::Rise;
+use crate::trend::{Series, noise, theil_sen, trend_z};
+
+/// The new pace, as a multiple of the old one.
+const MIN_RATIO: f64 = 1.5;
+/// The least gain of pace, in standard errors of the difference of both.
+const MIN_ERRORS: f64 = 5.0;
+/// Mann-Kendall's z of either half: sixteen values can reach 5.4.
+const MIN_HALF_Z: f64 = 3.5;
+
+/// A rise that became faster.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Kink {
+    /// The rise after the change.
+    pub(crate) after: Rise,
+    /// The pace before, in MiB a second.
+    pub(crate) before: f64,
+}
+
+/// Compares the halves of a full window.
+pub(crate) fn find(rung: usize, basis: Basis, series: &Series) -> Option<Kink> {
+    let half = series.len() / 2;
+    let (older, newer) = (series.slice(0..half), series.slice(half..series.len()));
+    if half < 10 || crate::rise::rise_mib(series) < 8.0 || !holds_its_pace(&older) {
+        return None;
+    }
+    let z = trend_z(newer.values());
+    if trend_z(older.values()) < MIN_HALF_Z || z < MIN_HALF_Z {
+        return None;
+    }
+    let (before, line) = (theil_sen(&older), theil_sen(&newer));
+    let times = newer.times();
+    let (from, until) = (times[0], times[times.len() - 1]);
+    let noise = noise(series.values());
+    // Standard error of a least-squares slope over n evenly spaced values, threefold for correlated noise.
+    let error = noise * (2.0 * 36.0 / (half as f64).powi(3)).sqrt() * half as f64 / (until - from);
+    let faster = line.slope >= MIN_RATIO * before.slope && line.slope - before.slope >= MIN_ERRORS * error;
+    (before.slope > 0.0 && faster)
+        .then_some(Kink { after: Rise { rung, basis, line, from, until, z, noise }, before: before.slope })
+}
+
+/// Whether both halves of the older half rise alike: else it was flat and then rose, which is an onset, no change.
+fn holds_its_pace(older: &Series) -> bool {
+    let whole = theil_sen(older).slope;
+    let half = older.len() / 2;
+    let early = theil_sen(&older.slice(0..half)).slope;
+    let late = theil_sen(&older.slice(half..older.len())).slope;
+    whole > 0.0 && early >= 0.5 * whole && late >= 0.5 * whole && late <= MIN_RATIO * early
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ladder::RING;
+
+    fn found(shape: impl Fn(f64) -> f64) -> bool {
+        let mut series = Series::new();
+        for i in 0..RING {
+            series.push(i as f64 * 60.0, shape(i as f64));
+        }
+        find(6, Basis::Mid, &series).is_some()
+    }
+
+    #[test]
+    fn only_a_rise_that_becomes_a_faster_rise_is_a_kink() {
+        assert!(found(|i| 2.0 * i + 2.0 * (i - 16.0).max(0.0)));
+        assert!(!found(|i| 4.0 * i), "constant");
+        assert!(!found(|i| 4.0 * (i - 16.0).max(0.0)), "an onset");
+        assert!(!found(|i| 4.0 * (i - 9.0).max(0.0)), "an onset in the older half");
+        assert!(!found(|i| 4.0 * i - 2.0 * (i - 16.0).max(0.0)), "slower");
+        assert!(!found(|i| 2.0 * i + 0.6 * (i - 16.0).max(0.0)), "hardly faster");
+        assert!(!found(|i| if i < 16.0 { 2.0 * i } else { 2.0 * i + 300.0 }), "a step");
+    }
+
+    #[test]
+    fn noise_around_a_constant_rise_is_no_kink() {
+        for seed in 0..500 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let noise: Vec<f64> = (0..RING).map(|_| rng.f64() * 20.0).collect();
+            assert!(!found(|i| 4.0 * i + noise[i as usize]), "seed {seed}");
+        }
+    }
+}

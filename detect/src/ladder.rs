@@ -1,0 +1,245 @@
+//! The ladder: rings of blocks, each rung's blocks twice as long as those of the rung below.
+
+use crate::blocks::Block;
+use crate::trend::Series;
+
+/// Rungs: blocks of 1 s, 2 s … 8192 s, so that the longest ring reaches back three days.
+pub(crate) const RUNGS: usize = 14;
+/// Blocks kept on each rung: Mann-Kendall over 32 exchangeable values exceeds z = 4.5 less than once in 600,000.
+pub(crate) const RING: usize = 32;
+/// Of the 32 slots of a window at least so many must be filled: below that a gap, not memory, would be judged.
+pub(crate) const MIN_FILLED: usize = 20;
+
+/// The rungs that got a new block, as bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Closed(u16);
+
+impl Closed {
+    fn mark(&mut self, rung: usize) {
+        self.0 |= 1 << rung;
+    }
+
+    /// Whether none did.
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether this rung did.
+    pub(crate) const fn holds(self, rung: usize) -> bool {
+        self.0 & (1 << rung) != 0
+    }
+
+    /// The rungs from short blocks to long ones.
+    pub(crate) fn rungs(self) -> impl Iterator<Item = usize> {
+        (0..RUNGS).filter(move |&rung| self.holds(rung))
+    }
+}
+
+/// A block that still grows.
+#[derive(Debug, Clone, Copy)]
+struct Filling {
+    slot: u64,
+    samples: u32,
+    block: Block,
+}
+
+/// One rung: a ring of closed blocks and the one that still grows.
+#[derive(Debug, Clone)]
+struct Rung {
+    ring: [Block; RING],
+    next: usize,
+    len: usize,
+    filling: Option<Filling>,
+}
+
+impl Rung {
+    const EMPTY: Self = Self {
+        ring: [Block { at: 0.0, floor: 0.0, mid: 0.0, ceil: 0.0, kv: None, running: None }; RING],
+        next: 0,
+        len: 0,
+        filling: None,
+    };
+
+    fn push(&mut self, block: Block) {
+        self.ring[self.next] = block;
+        self.next = (self.next + 1) % RING;
+        self.len = (self.len + 1).min(RING);
+    }
+
+    fn iter(&self) -> impl DoubleEndedIterator<Item = &Block> {
+        let oldest = (self.next + RING - self.len) % RING;
+        let (front, back) = (&self.ring[oldest..(oldest + self.len).min(RING)], oldest + self.len);
+        front.iter().chain(&self.ring[..back.saturating_sub(RING)])
+    }
+}
+
+/// All rungs of one series since its epoch began.
+#[derive(Debug, Clone)]
+pub(crate) struct Ladder {
+    rungs: [Rung; RUNGS],
+}
+
+/// Length of a rung's blocks, in seconds.
+pub(crate) fn block_s(rung: usize) -> f64 {
+    (1_u32 << rung) as f64
+}
+
+impl Ladder {
+    /// A ladder without blocks.
+    pub(crate) const fn new() -> Self {
+        Self { rungs: [Rung::EMPTY; RUNGS] }
+    }
+
+    /// Forgets everything: what comes is another life of the series.
+    pub(crate) fn clear(&mut self) {
+        for rung in &mut self.rungs {
+            (rung.next, rung.len, rung.filling) = (0, 0, None);
+        }
+    }
+
+    /// Takes one sample as a block of its own. Constant time on average: a rung closes half as often as the one
+    /// below it.
+    pub(crate) fn push(&mut self, sample: Block) -> Closed {
+        let mut closed = Closed::default();
+        let slot = sample.at as u64;
+        let ended = self.rungs[0].filling.filter(|filling| filling.slot != slot);
+        if let Some(ended) = ended {
+            self.close(0, ended, &mut closed);
+        }
+        self.rungs[0].add(Filling { slot, samples: 1, block: sample });
+        closed
+    }
+
+    /// Closes a block, hands it to the rung above, and goes on while that closes one too.
+    fn close(&mut self, from: usize, ended: Filling, closed: &mut Closed) {
+        let mut ended = ended;
+        for rung in from..RUNGS {
+            self.rungs[rung].push(ended.block);
+            self.rungs[rung].filling = None;
+            closed.mark(rung);
+            let Some(above) = self.rungs.get_mut(rung + 1) else { return };
+            let part = Filling { slot: ended.slot / 2, ..ended };
+            if let Some(overdue) = above.filling.filter(|filling| filling.slot != part.slot) {
+                // Its second half never came. What is above is at most one block behind, so this ends.
+                self.close(rung + 1, overdue, closed);
+            }
+            let above = &mut self.rungs[rung + 1];
+            above.add(part);
+            match above.filling {
+                Some(full) if ended.slot % 2 == 1 => ended = full,
+                _ => return,
+            }
+        }
+    }
+
+    /// The blocks of a rung, oldest first.
+    pub(crate) fn blocks(&self, rung: usize) -> impl DoubleEndedIterator<Item = &Block> {
+        self.rungs[rung].iter()
+    }
+
+    /// The newest closed block of a rung.
+    pub(crate) fn newest(&self, rung: usize) -> Option<&Block> {
+        self.blocks(rung).next_back()
+    }
+
+    /// One quantity over the last `slots` slots of a rung, empty slots left out; nothing where a block in them lacks
+    /// the quantity or fewer than five in eight are filled.
+    pub(crate) fn series(
+        &self,
+        rung: usize,
+        slots: usize,
+        quantity: impl Fn(&Block) -> Option<f64>,
+    ) -> Option<Series> {
+        let length = block_s(rung);
+        let oldest = (self.newest(rung)?.at / length).floor() - slots as f64;
+        let mut series = Series::new();
+        for block in self.blocks(rung).filter(|block| (block.at / length).floor() > oldest) {
+            series.push(block.at, quantity(block)?);
+        }
+        (series.len() * RING >= slots * MIN_FILLED).then_some(series)
+    }
+
+    /// The highest ceiling of all blocks that ended before `at`; `None` where none did.
+    pub(crate) fn highest_before(&self, at: f64) -> Option<f32> {
+        (0..RUNGS)
+            .flat_map(|rung| self.blocks(rung).filter(move |block| block.at + block_s(rung) <= at))
+            .map(|block| block.ceil)
+            .reduce(f32::max)
+    }
+}
+
+impl Rung {
+    fn add(&mut self, part: Filling) {
+        self.filling = Some(match self.filling {
+            None => part,
+            Some(own) => Filling {
+                block: own.block.merged(own.samples, part.block, part.samples),
+                samples: own.samples.saturating_add(part.samples),
+                slot: own.slot,
+            },
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(at: f64, value: f32) -> Block {
+        Block { at, floor: value, mid: value, ceil: value, kv: None, running: None }
+    }
+
+    fn filled(times: impl Iterator<Item = f64>) -> Ladder {
+        let mut ladder = Ladder::new();
+        for at in times {
+            ladder.push(sample(at, at as f32));
+        }
+        ladder
+    }
+
+    #[test]
+    fn each_rung_holds_the_same_time_in_half_as_many_blocks() {
+        let ladder = filled((0..4 * 64).map(|i| f64::from(i) / 4.0));
+        let counts: Vec<usize> = (0..7).map(|rung| ladder.blocks(rung).count()).collect();
+        assert_eq!(counts, [32, 31, 15, 7, 3, 1, 0], "63 blocks closed, the ring keeps 32");
+        let minima: Vec<f32> = ladder.blocks(4).map(|block| block.floor).collect();
+        assert_eq!(minima, [0.0, 16.0, 32.0]);
+        assert_eq!(ladder.newest(4).map(|block| (block.mid, block.ceil)), Some((39.875, 47.75)));
+    }
+
+    #[test]
+    fn a_gap_closes_what_was_open_and_leaves_slots_empty() {
+        let ladder = filled((0..10).chain(1000..1010).map(f64::from));
+        assert!(ladder.series(0, RING, |block| Some(f64::from(block.mid))).is_none());
+        assert_eq!(ladder.blocks(3).map(|block| block.floor).collect::<Vec<_>>(), [0.0, 8.0, 1000.0]);
+    }
+
+    #[test]
+    fn sampling_slower_than_a_block_fills_only_the_rungs_that_hold_it() {
+        let ladder = filled((0..200).map(|i| f64::from(i) * 30.0));
+        let judged: Vec<usize> = (0..RUNGS)
+            .filter(|&rung| ladder.series(rung, RING, |b| Some(f64::from(b.mid))).is_some())
+            .collect();
+        assert_eq!(judged, [5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn nothing_is_lost_over_any_pattern_of_gaps() {
+        for seed in 0..50 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let (mut ladder, mut at, mut sum, mut weighed) = (Ladder::new(), 0.0, 0.0, 0.0);
+            for _ in 0..500 {
+                at += rng.f64() * if rng.u8(..) < 16 { 300.0 } else { 3.0 };
+                ladder.push(sample(at, 1.0));
+                sum += 1.0;
+            }
+            ladder.push(sample(1e7, 1.0));
+            for block in ladder.blocks(13) {
+                weighed += f64::from(block.mid);
+            }
+            assert!(sum > 0.0 && weighed == ladder.blocks(13).count() as f64);
+            let times: Vec<f64> = ladder.blocks(5).map(|block| block.at).collect();
+            assert!(times.is_sorted(), "{times:?}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What the detector is told in one tick.
+
+use ebbtide_core::{Absent, Bytes, EventKind, Reading, Tick};
+
+/// One series in one tick.
+#[derive(Debug, Clone, Copy)]
+pub struct Observation<'a> {
+    /// When; durations come from its monotonic part only.
+    pub tick: Tick,
+    /// The memory that is judged.
+    pub value: Reading<Bytes>,
+    /// What it can grow to.
+    pub capacity: Reading<Bytes>,
+    /// What the engine says of its load.
+    pub load: Load,
+    /// What happened to this series since the previous observation.
+    pub events: &'a [EventKind],
+}
+
+/// An engine's counters, as far as they belong to the memory that is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// KV cache in use.
+    pub kv_used: Reading<Bytes>,
+    /// What the KV cache may grow to.
+    pub kv_pool: Reading<Bytes>,
+    /// Requests being served.
+    pub running: Reading<u32>,
+    /// Requests waiting.
+    pub waiting: Reading<u32>,
+}
+
+impl Load {
+    /// Nothing is known of the load, for one reason.
+    #[must_use]
+    pub const fn absent(why: Absent) -> Self {
+        Self { kv_used: Err(why), kv_pool: Err(why), running: Err(why), waiting: Err(why) }
+    }
+}

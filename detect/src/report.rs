@@ -1,0 +1,215 @@
+//! From a cause to findings: rates, onset, forecast, evidence, words.
+
+use ebbtide_core::{
+    ByteRate, Bytes, Evidence, Finding, FindingKey, FindingKind, Forecast, RateBand, SeriesRef, Severity,
+    SignedBytes, Subject, Tick, Tier, Ts, units::MIB,
+};
+
+use crate::forecast::{self, Headroom};
+use crate::kink::Kink;
+use crate::ladder::block_s;
+use crate::onset::{self, Onset};
+use crate::rise::{LEAK, Rise};
+use crate::sentence;
+use crate::verdict::{Cause, Growth, Reserve, Scene};
+
+/// Growth must have lasted so long before its end is forecast, in seconds: what fills in less is a load, and done
+/// before anybody reads the page.
+const MIN_GROWTH_S: f64 = 100.0;
+/// Growth that is no leak is extrapolated by at most this multiple of the time it has lasted.
+const MAX_REACH: f64 = 4.0;
+/// An open forecast lapses only beyond this multiple of the horizon, so that it does not flap.
+const LAPSE: f64 = 1.5;
+
+/// Where the series is now, beside its blocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Now {
+    /// When.
+    pub(crate) tick: Tick,
+    /// The same, in seconds since the epoch began.
+    pub(crate) at: f64,
+    /// Capacity and high water, where the capacity is known.
+    pub(crate) room: Option<Headroom>,
+    /// What the series may reach when the KV pool is full, where that is known.
+    pub(crate) full_pool: Option<Bytes>,
+    /// A forecast within this many seconds is Imminent.
+    pub(crate) horizon_s: f64,
+}
+
+impl Now {
+    /// The instant of a time of the epoch.
+    fn instant(&self, at: f64) -> Ts {
+        self.tick.at.plus_ms(((at - self.at) * 1000.0) as i64)
+    }
+
+    /// Seconds until memory is expected to run out.
+    fn left_s(&self, forecast: &Forecast) -> f64 {
+        (forecast.expected.0 - self.tick.at.0) as f64 / 1000.0
+    }
+}
+
+/// What the standing cause comes to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Report {
+    /// When memory runs out.
+    pub(crate) forecast: Option<Forecast>,
+    /// How fast it grows.
+    pub(crate) band: Option<RateBand>,
+    /// One sentence of the cause.
+    pub(crate) summary: String,
+    /// What the cause rests on.
+    pub(crate) evidence: Vec<Evidence>,
+    /// The findings that shall be open.
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// Draws up what stands. `imminent` says whether a forecast is open already.
+pub(crate) fn draw(
+    series: &SeriesRef,
+    cause: &Cause,
+    scene: &Scene<'_>,
+    now: &Now,
+    imminent: bool,
+) -> Option<Report> {
+    let author = Author { series, scene, now };
+    let (rise, mut findings) = match cause {
+        Cause::Calm => return None,
+        Cause::Growth(growth) => (growth.rise, vec![author.growth(growth)]),
+        Cause::Leak(rise) => (*rise, vec![author.leak(rise)]),
+        Cause::SlopeChange(kink, leak) => {
+            let change = author.slope_change(kink);
+            (kink.after, std::iter::once(change).chain(leak.iter().map(|rise| author.leak(rise))).collect())
+        }
+    };
+    let cause_of = &findings[0];
+    let (summary, evidence) = (cause_of.summary.clone(), cause_of.evidence.clone());
+    let (band, forecast) = (cause_of.rate, cause_of.forecast);
+    if let Some(forecast) = forecast.filter(|forecast| author.is_imminent(cause, &rise, forecast, imminent)) {
+        findings.push(author.imminent(cause, &rise, forecast));
+    }
+    Some(Report { forecast, band, summary, evidence, findings })
+}
+
+/// Writes findings about one series at one moment.
+struct Author<'a> {
+    series: &'a SeriesRef,
+    scene: &'a Scene<'a>,
+    now: &'a Now,
+}
+
+impl Author<'_> {
+    fn finding(&self, kind: FindingKind, rise: &Rise, onset: Onset) -> Finding {
+        let band = forecast::band(&rise.line);
+        let grown = SignedBytes(((rise.line.at(self.now.at) - onset.level) * MIB as f64) as i64);
+        Finding {
+            key: FindingKey { series: self.series.clone(), kind },
+            subject: Subject::default(),
+            tier: Tier::Confirmed,
+            severity: Severity::Warning,
+            opened_at: self.now.tick.at,
+            resolved_at: None,
+            onset_at: Some(self.now.instant(onset.at)),
+            rate: Some(band),
+            grown: Some(Bytes(u64::try_from(grown.0).unwrap_or(0))),
+            forecast: self.now.room.and_then(|room| forecast::exhaustion(self.now.tick, room, &band)),
+            evidence: self.evidence(rise, onset),
+            summary: String::new(),
+            settle: String::new(),
+        }
+    }
+
+    fn leak(&self, rise: &Rise) -> Finding {
+        let onset = onset::of(self.scene.ladder, self.scene.explainer, rise);
+        let finding = self.finding(FindingKind::Leak, rise, onset);
+        let soon =
+            finding.forecast.as_ref().is_some_and(|forecast| self.now.left_s(forecast) <= self.now.horizon_s);
+        let account = self.scene.account;
+        let lasted = self.now.at - onset.at;
+        Finding {
+            severity: if soon { Severity::Critical } else { Severity::Warning },
+            summary: sentence::leak(rate(rise), lasted, finding.grown.unwrap_or_default(), account),
+            settle: sentence::settle_leak(account).to_owned(),
+            ..finding
+        }
+    }
+
+    fn growth(&self, growth: &Growth) -> Finding {
+        let rise = &growth.rise;
+        let onset = onset::of(self.scene.ladder, self.scene.explainer, rise);
+        let finding = self.finding(FindingKind::Growth, rise, onset);
+        let fits = growth.reserve == Reserve::Explained
+            && self.now.full_pool.zip(self.now.room).is_some_and(|(full, room)| full <= room.capacity);
+        Finding {
+            tier: Tier::Early,
+            severity: Severity::Info,
+            forecast: finding.forecast.filter(|_| !fits),
+            summary: sentence::growth(rate(rise), rise.until - onset.at, growth.reserve),
+            settle: sentence::settle_growth(growth.reserve).to_owned(),
+            ..finding
+        }
+    }
+
+    fn slope_change(&self, kink: &Kink) -> Finding {
+        let rise = &kink.after;
+        let onset = Onset { at: rise.from, level: rise.line.at(rise.from) };
+        let before = ByteRate(kink.before * MIB as f64);
+        let finding = self.finding(FindingKind::SlopeChange, rise, onset);
+        let mut evidence = finding.evidence;
+        evidence.push(Evidence::new("rate-before", before.mib_per_min(), "MiB/min"));
+        Finding {
+            summary: sentence::slope_change(before, rate(rise), self.now.at - onset.at),
+            settle: sentence::SETTLE_SLOPE_CHANGE.to_owned(),
+            evidence,
+            ..finding
+        }
+    }
+
+    fn imminent(&self, cause: &Cause, rise: &Rise, forecast: Forecast) -> Finding {
+        let onset = onset::of(self.scene.ladder, self.scene.explainer, rise);
+        let left = self.now.left_s(&forecast);
+        let room = self.now.room.map_or(Bytes::ZERO, |room| room.capacity.saturating_sub(room.high_water));
+        let needed = self.now.horizon_s;
+        Finding {
+            tier: if matches!(cause, Cause::Growth(_)) { Tier::Early } else { Tier::Confirmed },
+            severity: Severity::Critical,
+            forecast: Some(forecast),
+            evidence: vec![
+                Evidence::against("time-left", left, "s", needed),
+                Evidence::new("room-left", room.mib(), "MiB"),
+            ],
+            summary: sentence::imminent(left, rate(rise), room),
+            settle: sentence::SETTLE_IMMINENT.to_owned(),
+            ..self.finding(FindingKind::Imminent, rise, onset)
+        }
+    }
+
+    fn is_imminent(&self, cause: &Cause, rise: &Rise, forecast: &Forecast, open: bool) -> bool {
+        let left = self.now.left_s(forecast);
+        let horizon = self.now.horizon_s * if open { LAPSE } else { 1.0 };
+        let Cause::Growth(growth) = cause else { return left <= horizon };
+        let lasted = rise.until - onset::of(self.scene.ladder, self.scene.explainer, rise).at;
+        growth.reserve != Reserve::WarmUp
+            && lasted >= MIN_GROWTH_S
+            && left <= horizon.min(MAX_REACH * lasted * if open { LAPSE } else { 1.0 })
+    }
+
+    fn evidence(&self, rise: &Rise, onset: Onset) -> Vec<Evidence> {
+        let mut evidence = vec![
+            Evidence::new("rate", rate(rise).mib_per_min(), "MiB/min"),
+            Evidence::against("trend-z", rise.z, "", LEAK.trend_z),
+            Evidence::new("window", rise.until - rise.from, "s"),
+            Evidence::new("block", block_s(rise.rung), "s"),
+            Evidence::new("noise", rise.noise, "MiB"),
+            Evidence::new("lasted", self.now.at - onset.at, "s"),
+        ];
+        if let Some(share) = self.scene.explainer.followed(self.scene.account) {
+            evidence.push(Evidence::new("memory-follows-kv", share, "MiB/MiB"));
+        }
+        evidence
+    }
+}
+
+/// The rate of a rise.
+fn rate(rise: &Rise) -> ByteRate {
+    ByteRate(rise.line.slope * MIB as f64)
+}

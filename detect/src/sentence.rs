@@ -1,0 +1,189 @@
+//! Words for a person at 3 a.m.: what is seen, why it is called so, what would settle it.
+
+use ebbtide_core::{Absent, ByteRate, Bytes, EventKind, SignedBytes};
+
+use crate::explain::Account;
+use crate::verdict::Reserve;
+
+/// A duration in the largest unit that keeps two figures.
+pub(crate) fn duration(seconds: f64) -> String {
+    match seconds.max(0.0) {
+        s if s < 90.0 => format!("{s:.0} s"),
+        s if s < 90.0 * 60.0 => format!("{:.0} min", s / 60.0),
+        s if s < 48.0 * 3600.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.1} days", s / 86_400.0),
+    }
+}
+
+/// A leak, and what else could have explained it but does not.
+pub(crate) fn leak(rate: ByteRate, lasted_s: f64, grown: Bytes, account: Account) -> String {
+    let ruled_out = match account {
+        Account::OnDemand { .. } => "the KV cache and the running requests do not account for it",
+        Account::Pooled => "the KV pool is reserved ahead, and load has no new maximum",
+        Account::Unlearned => "it rises with and without the KV cache in use",
+        Account::Unknown => "it does not slow down; the load is not known",
+    };
+    let load = if matches!(account, Account::Unknown) { "" } else { " at constant load" };
+    format!("Rising {rate} for {}{load}, {grown} so far: {ruled_out}.", duration(lasted_s))
+}
+
+/// What would settle whether it is a leak.
+pub(crate) const fn settle_leak(account: Account) -> &'static str {
+    match account {
+        Account::Unknown => {
+            "Read the engine's counters (KV cache in use, running requests): if memory rises while they do not, it is a leak."
+        }
+        _ => {
+            "Stop the traffic: what does not fall back has leaked. Then switch off one feature at a time (speculative decoding, image inputs, offload, adapters) until the floor holds."
+        }
+    }
+}
+
+/// Growth, and why it is not called a leak.
+pub(crate) fn growth(rate: ByteRate, lasted_s: f64, reserve: Reserve) -> String {
+    let why = match reserve {
+        Reserve::Explained => "the KV cache in use accounts for it",
+        Reserve::NewPeak => "the load is at a new maximum, so an allocator may well grow",
+        Reserve::WarmUp => "the process is young, so this may be warm-up",
+        Reserve::Disturbed => "something was started, stopped or loaded within this time",
+        Reserve::TooShort => "not yet judged, it may still level off",
+    };
+    format!("Rising {rate} for {}: {why}.", duration(lasted_s))
+}
+
+/// What would settle whether growth is harmless.
+pub(crate) const fn settle_growth(reserve: Reserve) -> &'static str {
+    match reserve {
+        Reserve::Explained => "It ends where the KV pool is full, and falls when requests end.",
+        Reserve::NewPeak => "Constant load: an allocator levels off at its high water, a leak does not.",
+        Reserve::WarmUp => "Time: warm-up slows down within minutes, a leak keeps its pace.",
+        Reserve::Disturbed => "A stretch of time in which nothing is started, stopped or loaded.",
+        Reserve::TooShort => {
+            "Time, or the engine's counters: growth at constant load that keeps its pace is a leak."
+        }
+    }
+}
+
+/// A growth that became faster.
+pub(crate) fn slope_change(before: ByteRate, after: ByteRate, ago_s: f64) -> String {
+    format!(
+        "Growth went from {before} to {after} {} ago, {:.1} times as fast, without a new maximum of load.",
+        duration(ago_s),
+        after.0 / before.0
+    )
+}
+
+/// What would settle a change of pace.
+pub(crate) const SETTLE_SLOPE_CHANGE: &str =
+    "Look for what changed then: another kind of request, a new adapter or model, a deployment.";
+
+/// Memory that runs out.
+pub(crate) fn imminent(left_s: f64, rate: ByteRate, room: Bytes) -> String {
+    format!("Out of memory in about {}: {room} are left and it grows by {rate}.", duration(left_s))
+}
+
+/// What would settle a forecast.
+pub(crate) const SETTLE_IMMINENT: &str =
+    "Lower the load or restart in time; the forecast lapses when growth ends.";
+
+/// A floor that holds.
+pub(crate) fn steady(detectable: Option<ByteRate>) -> String {
+    match detectable {
+        Some(rate) => format!("The floor holds: no leak above {rate}."),
+        None => "No rise that lasts; too early to rule out a slow leak.".to_owned(),
+    }
+}
+
+/// Why nothing can be said.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Silence {
+    /// Nothing has ever been read.
+    Unread,
+    /// The reading has been absent for so many seconds.
+    Missing(Absent, f64),
+    /// Watched for so many seconds only.
+    TooShort(f64),
+    /// The last event was so many seconds ago.
+    Disturbed(&'static str, f64),
+    /// The series fell to a new beginning so many seconds ago.
+    Restarted(f64),
+    /// Samples leave too many gaps.
+    Sparse,
+}
+
+/// Says why nothing can be said.
+pub(crate) fn inconclusive(silence: Silence) -> String {
+    match silence {
+        Silence::Unread => "Nothing has been read yet.".to_owned(),
+        Silence::Missing(why, s) => format!("No reading for {}: {why}.", duration(s)),
+        Silence::TooShort(s) => format!("Watched for {} only.", duration(s)),
+        Silence::Disturbed(event, s) => format!("Nothing holds still: {event} {} ago.", duration(s)),
+        Silence::Restarted(s) => format!("Memory was given back and taken anew {} ago.", duration(s)),
+        Silence::Sparse => "The samples leave too many gaps to judge.".to_owned(),
+    }
+}
+
+/// An event in words.
+pub(crate) const fn event(kind: &EventKind) -> &'static str {
+    match kind {
+        EventKind::ProcessStart => "a process started",
+        EventKind::ProcessExit => "a process ended",
+        EventKind::EngineExit => "the engine ended",
+        EventKind::ModelLoad(_) => "a model was loaded",
+        EventKind::ModelUnload(_) => "a model was unloaded",
+        EventKind::Sleep => "the engine went to sleep",
+        EventKind::Wake => "the engine woke",
+        EventKind::ContainerRemoved => "a container was removed",
+        EventKind::DriverReload => "the driver was reloaded",
+        EventKind::GpuLost => "the GPU was lost",
+        EventKind::GpuBack => "the GPU came back",
+        EventKind::Xid(_) => "the driver reported an error",
+    }
+}
+
+/// A height as an amount of memory: MiB above an origin, never below nothing.
+pub(crate) fn amount(origin: Bytes, mib: f64) -> Bytes {
+    let offset = SignedBytes((mib * ebbtide_core::units::MIB as f64) as i64);
+    Bytes(origin.0.saturating_add_signed(offset.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tired_person_understands_it() {
+        let rate = ByteRate::from_mib_per_min(212.0);
+        assert_eq!(
+            leak(rate, 45.0, Bytes::from_mib(159), Account::OnDemand { exact: true }),
+            "Rising 212 MiB/min for 45 s at constant load, 159 MiB so far: the KV cache and the running requests do \
+             not account for it."
+        );
+        assert_eq!(
+            growth(rate, 20.0, Reserve::Explained),
+            "Rising 212 MiB/min for 20 s: the KV cache in use accounts for it."
+        );
+        assert_eq!(
+            slope_change(ByteRate::from_mib_per_min(2.0), ByteRate::from_mib_per_min(5.0), 1300.0),
+            "Growth went from 2.0 MiB/min to 5.0 MiB/min 22 min ago, 2.5 times as fast, without a new maximum of load."
+        );
+        assert_eq!(
+            imminent(540.0, rate, Bytes::from_mib(1900)),
+            "Out of memory in about 9 min: 1.9 GiB are left and it grows by 212 MiB/min."
+        );
+        assert_eq!(
+            steady(Some(ByteRate::from_mib_per_min(0.31))),
+            "The floor holds: no leak above 0.3 MiB/min."
+        );
+        assert_eq!(
+            inconclusive(Silence::Missing(Absent::DeviceLost, 95.0)),
+            "No reading for 2 min: device lost."
+        );
+    }
+
+    #[test]
+    fn durations_keep_two_figures() {
+        let shown = [4.0, 89.0, 120.0, 3600.0, 7200.0, 200_000.0].map(duration);
+        assert_eq!(shown, ["4 s", "89 s", "2 min", "60 min", "2.0 h", "2.3 days"]);
+    }
+}

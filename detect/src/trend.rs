@@ -1,0 +1,234 @@
+//! Rank statistics of short series: is there a trend, how steep, how noisy.
+
+use crate::ladder::RING;
+
+/// Pairs of values in a full series.
+const PAIRS: usize = RING * (RING - 1) / 2;
+/// Half-width of a two-sided 80 % band of the normal distribution, in standard deviations.
+const Z80: f64 = 1.2816;
+
+/// At most one ring of values with their times; times rise.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Series {
+    at: [f64; RING],
+    x: [f64; RING],
+    len: usize,
+}
+
+/// A robust line with an 80 % band of its slope. Units: those of the values, a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Line {
+    /// Median of all pairwise slopes.
+    pub(crate) slope: f64,
+    /// Lower end of the band.
+    pub(crate) low: f64,
+    /// Upper end of the band.
+    pub(crate) high: f64,
+    /// Height at time zero: median of what the slope leaves.
+    pub(crate) intercept: f64,
+}
+
+impl Line {
+    /// Height of the line.
+    pub(crate) fn at(&self, at: f64) -> f64 {
+        self.intercept + self.slope * at
+    }
+}
+
+impl Series {
+    /// A series without values.
+    pub(crate) const fn new() -> Self {
+        Self { at: [0.0; RING], x: [0.0; RING], len: 0 }
+    }
+
+    /// Appends a value; a series that is full stays as it is.
+    pub(crate) fn push(&mut self, at: f64, x: f64) {
+        if self.len < RING {
+            (self.at[self.len], self.x[self.len]) = (at, x);
+            self.len += 1;
+        }
+    }
+
+    /// Number of values.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The times.
+    pub(crate) fn times(&self) -> &[f64] {
+        &self.at[..self.len]
+    }
+
+    /// The values.
+    pub(crate) fn values(&self) -> &[f64] {
+        &self.x[..self.len]
+    }
+
+    /// Time and value of the centre of the `i`th of `n` equal parts.
+    pub(crate) fn part(&self, i: usize, n: usize) -> (f64, f64) {
+        let range = i * self.len / n..(i + 1) * self.len / n;
+        (mean(&self.at[range.clone()]), mean(&self.x[range]))
+    }
+
+    /// The part of the series between two indices.
+    pub(crate) fn slice(&self, range: std::ops::Range<usize>) -> Self {
+        let mut part = Self::new();
+        for i in range.start..range.end.min(self.len) {
+            part.push(self.at[i], self.x[i]);
+        }
+        part
+    }
+}
+
+/// The mean of some values; NaN of none.
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Standard deviation of white noise around a smooth course, from second differences: a line adds nothing to them,
+/// and white noise of variance v gives them 6 v.
+pub(crate) fn noise(x: &[f64]) -> f64 {
+    if x.len() < 3 {
+        return 0.0;
+    }
+    let squares: f64 = x.windows(3).map(|w| (w[2] - 2.0 * w[1] + w[0]).powi(2)).sum();
+    (squares / (6.0 * (x.len() - 2) as f64)).sqrt()
+}
+
+/// Mann-Kendall's score S and its variance under "no trend", corrected for ties (Kendall 1975).
+pub(crate) fn mann_kendall(x: &[f64]) -> (f64, f64) {
+    let mut score = 0_i32;
+    for (i, a) in x.iter().enumerate() {
+        score += x[i + 1..].iter().map(|b| i32::from(b > a) - i32::from(b < a)).sum::<i32>();
+    }
+    let spread = |n: f64| n * (n - 1.0) * (2.0 * n + 5.0);
+    let mut sorted = [0.0; RING];
+    let sorted = &mut sorted[..x.len().min(RING)];
+    sorted.copy_from_slice(&x[..x.len().min(RING)]);
+    sorted.sort_unstable_by(f64::total_cmp);
+    let ties: f64 = sorted.chunk_by(|a, b| a == b).map(|run| spread(run.len() as f64)).sum();
+    (f64::from(score), (spread(x.len() as f64) - ties) / 18.0)
+}
+
+/// Mann-Kendall's z with the continuity correction; 0 where all values are equal.
+pub(crate) fn trend_z(x: &[f64]) -> f64 {
+    let (score, variance) = mann_kendall(x);
+    if variance > 0.0 { (score.abs() - 1.0).max(0.0).copysign(score) / variance.sqrt() } else { 0.0 }
+}
+
+/// The line of Theil and Sen. Its band is Sen's (1968): the pairwise slopes at the ranks that the variance of
+/// Mann-Kendall's score gives. Two values at least, at different times.
+pub(crate) fn theil_sen(series: &Series) -> Line {
+    let (at, x) = (series.times(), series.values());
+    let mut slopes = [0.0; PAIRS];
+    let mut count = 0;
+    for i in 0..x.len() {
+        for j in i + 1..x.len() {
+            if at[j] > at[i] {
+                slopes[count] = (x[j] - x[i]) / (at[j] - at[i]);
+                count += 1;
+            }
+        }
+    }
+    if count == 0 {
+        return Line { slope: 0.0, low: 0.0, high: 0.0, intercept: x.first().copied().unwrap_or(0.0) };
+    }
+    let slopes = &mut slopes[..count];
+    slopes.sort_unstable_by(f64::total_cmp);
+    let reach = Z80 * mann_kendall(x).1.sqrt();
+    let rank = |r: f64| slopes[(r.max(0.0) as usize).min(count - 1)];
+    let slope = median(slopes);
+    let mut rest = [0.0; RING];
+    for i in 0..x.len() {
+        rest[i] = x[i] - slope * at[i];
+    }
+    let rest = &mut rest[..x.len()];
+    rest.sort_unstable_by(f64::total_cmp);
+    Line {
+        slope,
+        low: rank((count as f64 - reach) / 2.0),
+        high: rank((count as f64 + reach) / 2.0),
+        intercept: median(rest),
+    }
+}
+
+/// The slope of the least-squares line; 0 where times do not differ.
+pub(crate) fn least_squares(series: &Series) -> f64 {
+    let (at, x) = (mean(series.times()), mean(series.values()));
+    let (mut products, mut squares) = (0.0, 0.0);
+    for (t, v) in series.times().iter().zip(series.values()) {
+        products += (t - at) * (v - x);
+        squares += (t - at).powi(2);
+    }
+    if squares > 0.0 { products / squares } else { 0.0 }
+}
+
+/// The median of sorted values, at least one.
+fn median(sorted: &[f64]) -> f64 {
+    let n = sorted.len();
+    (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn series(x: &[f64]) -> Series {
+        let mut series = Series::new();
+        for (i, x) in x.iter().enumerate() {
+            series.push(i as f64, *x);
+        }
+        series
+    }
+
+    #[test]
+    fn a_known_sample_has_the_published_score() {
+        // Gilbert (1987), Statistical Methods for Environmental Pollution Monitoring, example of section 16.4.2.
+        let (score, variance) = mann_kendall(&[10.0, 15.0, 14.0, 20.0]);
+        assert_eq!(score, 4.0);
+        assert!((variance - 8.667).abs() < 1e-3);
+    }
+
+    #[test]
+    fn ties_lower_the_variance() {
+        assert_eq!(mann_kendall(&[1.0; 20]), (0.0, 0.0));
+        assert!(mann_kendall(&[1.0, 1.0, 2.0, 3.0]).1 < mann_kendall(&[0.0, 1.0, 2.0, 3.0]).1);
+    }
+
+    #[test]
+    fn the_band_covers_the_true_slope_about_four_times_in_five() {
+        let mut covered = 0;
+        for seed in 0..400 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let x: Vec<f64> =
+                (0..RING).map(|i| i as f64 * 0.3 + (0..12).map(|_| rng.f64()).sum::<f64>()).collect();
+            let line = theil_sen(&series(&x));
+            covered += i32::from(line.low <= 0.3 && 0.3 <= line.high);
+        }
+        assert!((290..=350).contains(&covered), "{covered} of 400");
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_is_found_exactly_and_one_outlier_in_five_does_not_move_it(
+            slope in -50.0..50.0_f64, height in -1e5..1e5_f64, outlier in -1e6..1e6_f64,
+        ) {
+            let mut x: Vec<f64> = (0..RING).map(|i| height + slope * i as f64).collect();
+            prop_assert!(noise(&x) < 1e-6);
+            for i in (2..RING).step_by(8) {
+                x[i] += outlier;
+            }
+            let line = theil_sen(&series(&x));
+            prop_assert!((line.slope - slope).abs() < 1e-6 && line.low <= line.slope && line.slope <= line.high);
+            prop_assert!((line.at(0.0) - height).abs() < 1e-4);
+        }
+
+        #[test]
+        fn reversing_turns_the_sign(x in proptest::collection::vec(-1e3..1e3_f64, 5..RING)) {
+            let mut back = x.clone();
+            back.reverse();
+            prop_assert!((trend_z(&x) + trend_z(&back)).abs() < 1e-9);
+        }
+    }
+}

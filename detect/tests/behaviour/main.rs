@@ -1,0 +1,4 @@
+//! What the detector says of whole histories.
+
+mod demo;
+mod player;
