@@ -115,9 +115,12 @@ struct Workload {
 
 impl Workload {
     fn start(plan: Plan, dir: &Path) -> Result<Self, RehearsalError> {
+        let status = StatusFile::in_dir(dir)?;
+        // Said before any memory is taken: whoever sees the memory finds an engine that explains it.
+        let idle = Load { kv_used: Bytes::ZERO, kv_pool: Bytes::ZERO, running: 0, waiting: 0 };
+        status.write(idle, status::now())?;
         let mut vram = Vram::create()?;
         let weights = vram.allocate(plan.weights)?;
-        let status = StatusFile::in_dir(dir)?;
         let started_at = status::now();
         Ok(Self { plan, vram, _weights: weights, kv: Vec::new(), forgotten: 0, status, started_at })
     }

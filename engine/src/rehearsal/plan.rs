@@ -31,7 +31,7 @@ const EBB_LEVEL: f64 = 7.0 / 8.0;
 /// A KV block: 16 tokens (the common block size of paged engines) of a small model at 16 KiB each.
 const KV_BLOCK: Bytes = Bytes(256 << 10);
 /// An extent is forgotten about this often, so that the leak is even at any sampling interval people use.
-const FORGET_EVERY_S: f64 = 0.5;
+const FORGET_EVERY_S: f64 = 0.2;
 /// How long a rehearsal goes on after its planned end when nobody stops it.
 pub(super) const LINGER: Duration = Duration::from_secs(30);
 /// Share of the host's free memory that a rehearsal may take.
