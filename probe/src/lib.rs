@@ -9,4 +9,5 @@ mod roster;
 pub mod sampler;
 pub mod source;
 
+pub use host_gpu::HostGpuConfig;
 pub use sampler::{Probe, ProbeConfig, ProbeError, SourceConfig, start};

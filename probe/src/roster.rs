@@ -171,3 +171,127 @@ fn listed(reader: &mut ProcReader, list: &RawList) -> ProcessList {
     };
     ProcessList { listed: list.listed, entries: list.entries.iter().map(resolve).collect() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proc::ProcRoots;
+    use ebbtide_core::{DeviceMemory, GpuState, MemorySource, ProcKinds};
+    use std::fs::File;
+    use std::process::{Child, Command, Stdio};
+
+    /// A process that lives until it is dropped, with `out` open.
+    struct Neighbour(Child);
+
+    impl Neighbour {
+        fn with(out: Stdio) -> Self {
+            Self(Command::new("cat").stdin(Stdio::piped()).stdout(out).spawn().unwrap())
+        }
+
+        fn pid(&self) -> u32 {
+            self.0.id()
+        }
+    }
+
+    impl Drop for Neighbour {
+        fn drop(&mut self) {
+            drop(self.0.stdin.take());
+            self.0.wait().unwrap();
+        }
+    }
+
+    fn tick(seq: u64) -> Tick {
+        Tick { seq, mono_ms: seq * 1_000, ..Tick::default() }
+    }
+
+    fn gpu(used_mib: u64, listed: u64, processes: &[(u32, u64)]) -> RawGpu {
+        let memory = DeviceMemory {
+            total: Bytes::from_mib(80_000),
+            used: Bytes::from_mib(used_mib),
+            free: Bytes::from_mib(80_000 - used_mib),
+            reserved: Ok(Bytes::ZERO),
+            source: MemorySource::NvmlV2,
+        };
+        let process = |&(pid, mib): &(u32, u64)| RawProcess {
+            pid,
+            memory: Ok(Bytes::from_mib(mib)),
+            kinds: ProcKinds { compute: true, ..ProcKinds::default() },
+        };
+        RawGpu {
+            uuid: GpuUuid::new("GPU-0"),
+            index: 0,
+            name: "test".into(),
+            kind: GpuKind::Discrete,
+            state: GpuState::Present,
+            memory: Ok(memory),
+            utilization: Err(Absent::NotYet),
+            processes: Ok(RawList { listed: tick(listed), entries: processes.iter().map(process).collect() }),
+        }
+    }
+
+    fn roster(roots: ProcRoots) -> Roster {
+        Roster::new(ProcReader::new(roots).for_own_pids(), None)
+    }
+
+    fn kinds(roster: &mut Roster, raw: RawGpu, seq: u64) -> Vec<(u32, EventKind)> {
+        let mut events = Vec::new();
+        roster.resolve(raw, tick(seq), &mut events);
+        events.into_iter().map(|event| (event.proc.unwrap().pid, event.kind)).collect()
+    }
+
+    #[test]
+    fn starts_and_exits_are_told_between_lists_but_not_at_the_first() {
+        let (one, two) = (Neighbour::with(Stdio::null()), Neighbour::with(Stdio::null()));
+        let mut roster = roster(ProcRoots::default());
+        let (one_pid, two_pid) = (one.pid(), two.pid());
+        assert_eq!(kinds(&mut roster, gpu(10, 1, &[(one_pid, 5)]), 1), []);
+        assert_eq!(kinds(&mut roster, gpu(10, 1, &[(one_pid, 5)]), 2), []);
+        let both = [(one_pid, 5), (two_pid, 5)];
+        assert_eq!(kinds(&mut roster, gpu(10, 3, &both), 3), [(two_pid, EventKind::ProcessStart)]);
+        drop(one);
+        assert_eq!(kinds(&mut roster, gpu(10, 4, &both), 4), [(one_pid, EventKind::ProcessExit)]);
+        assert_eq!(kinds(&mut roster, gpu(10, 5, &[]), 5), [(two_pid, EventKind::ProcessExit)]);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_still_listed_with_its_memory() {
+        let orphan = Neighbour::with(Stdio::null());
+        let pid = orphan.pid();
+        let mut roster = roster(ProcRoots::default());
+        let alive = roster.resolve(gpu(10, 1, &[(pid, 5)]), tick(1), &mut Vec::new());
+        drop(orphan);
+        let dead = roster.resolve(gpu(10, 2, &[(pid, 5)]), tick(2), &mut Vec::new());
+        let of = |sample: &GpuSample| sample.processes.as_ref().unwrap().entries[0].clone();
+        assert_eq!(of(&alive).liveness, Liveness::Alive);
+        assert_eq!((of(&dead).liveness, of(&dead).memory), (Liveness::Dead, Ok(Bytes::from_mib(5))));
+        assert_eq!(of(&dead).key, of(&alive).key, "the same process, so the same series");
+    }
+
+    #[test]
+    fn what_was_listed_stays_until_the_next_list_and_goes_when_it_cannot_be_read() {
+        let mut roster = roster(ProcRoots::default());
+        let pid = std::process::id();
+        let first = roster.resolve(gpu(10, 1, &[(pid, 5)]), tick(1), &mut Vec::new());
+        let second = roster.resolve(gpu(20, 1, &[(pid, 5)]), tick(2), &mut Vec::new());
+        assert_eq!(first.processes, second.processes);
+        let hung = RawGpu { processes: Err(Absent::Timeout), ..gpu(20, 1, &[]) };
+        let third = roster.resolve(hung, tick(3), &mut Vec::new());
+        assert_eq!(third.processes, Err(Absent::Timeout));
+        assert_eq!(kinds(&mut roster, gpu(20, 4, &[(pid, 5)]), 4), [], "it never went away");
+    }
+
+    #[test]
+    fn holders_are_named_while_memory_has_no_listed_owner() {
+        let dev = tempfile::tempdir().unwrap();
+        let holder = Neighbour::with(File::create(dev.path().join("nvidia0")).unwrap().into());
+        let mut roster = roster(ProcRoots { dev: dev.path().to_owned(), ..ProcRoots::default() });
+        let mut at = |seq, used| {
+            let sample = roster.resolve(gpu(used, seq, &[]), tick(seq), &mut Vec::new());
+            sample.holders.iter().map(|h| h.key.pid).collect::<Vec<_>>()
+        };
+        assert_eq!(at(1, 22_000), [0; 0], "one list may have been read in the middle of an allocation");
+        assert_eq!(at(6, 22_000), [holder.pid()]);
+        assert_eq!(at(11, 22_000), [holder.pid()]);
+        assert_eq!(at(16, 100), [0; 0]);
+    }
+}

@@ -28,13 +28,13 @@ struct Bench {
 
 impl Bench {
     fn new(scenario: &Scenario) -> Self {
-        Self::with(scenario, NvmlConfig { deadline: PATIENCE, ..NvmlConfig::default() })
+        Self::with(scenario, &NvmlConfig { deadline: PATIENCE, ..NvmlConfig::default() })
     }
 
-    fn with(scenario: &Scenario, config: NvmlConfig) -> Self {
+    fn with(scenario: &Scenario, config: &NvmlConfig) -> Self {
         let driver = FakeDriver::new(scenario).unwrap();
         let library = Some(driver.library_path().to_owned());
-        let source = NvmlSource::start(NvmlConfig { library, ..config }).unwrap();
+        let source = NvmlSource::start(NvmlConfig { library, ..config.clone() }).unwrap();
         Self { driver, source, now: Tick { seq: 0, at: Ts(0), mono_ms: 1_000_000 } }
     }
 
@@ -183,7 +183,7 @@ fn all_ones_are_absent_and_never_a_number() {
 fn unified_memory_is_the_sum_of_its_processes() {
     let scenario = Scenario::new().gpu(Gpu::gb10(0).process(holding(7, 900)).process(holding(8, 100)));
     let config = NvmlConfig { deadline: PATIENCE, host_total: Ok(Bytes(128 * GIB)), ..NvmlConfig::default() };
-    let mut bench = Bench::with(&scenario, config);
+    let mut bench = Bench::with(&scenario, &config);
     for _ in 0..7 {
         let gpu = &bench.next().gpus[0];
         let memory = gpu.memory.unwrap();
@@ -301,7 +301,7 @@ fn the_only_gpu_lost_and_back() {
 #[test]
 fn a_call_that_hangs_makes_figures_stale_until_it_returns() {
     let config = NvmlConfig { deadline: Duration::from_millis(300), ..NvmlConfig::default() };
-    let mut bench = Bench::with(&eight(), config);
+    let mut bench = Bench::with(&eight(), &config);
     bench.until(all_present);
     let hang = Fault::hang("nvmlDeviceGetMemoryInfo*").gpu(2);
     bench.driver.set_live(&Live::default().fault(hang)).unwrap();
@@ -323,7 +323,7 @@ fn a_call_that_hangs_makes_figures_stale_until_it_returns() {
 fn a_hung_driver_does_not_keep_the_source_from_ending() {
     let config = NvmlConfig { deadline: Duration::from_millis(50), ..NvmlConfig::default() };
     let scenario = eight().fault(Fault::hang("nvmlDeviceGetUtilizationRates"));
-    let mut bench = Bench::with(&scenario, config);
+    let mut bench = Bench::with(&scenario, &config);
     let sweep = bench.next();
     assert!(sweep.gpus.is_empty() && noted(&sweep, "has not answered"));
     let dropped = Instant::now();
@@ -339,7 +339,7 @@ fn dear_calls_thin_lists_first_and_then_memory() {
         NvmlConfig { deadline: PATIENCE, budget: Duration::from_millis(40), ..NvmlConfig::default() };
     let dear = Fault::delay_ms(4, "nvmlDeviceGetMemoryInfo_v2");
     let mut bench =
-        Bench::with(&Scenario::new().gpu(Gpu::h100(0).process(holding(7, 5))).fault(dear), config);
+        Bench::with(&Scenario::new().gpu(Gpu::h100(0).process(holding(7, 5))).fault(dear), &config);
     let mut lists = 0;
     let mut first_without = None;
     for second in 0..60_u64 {
