@@ -109,15 +109,15 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// The library that cargo built from `fake-nvml`: beside the running test (`deps`), or in the `deps` beside a
-/// binary.
+/// The library that cargo built from `fake-nvml`: beside the running test, or in the `deps` beside a binary. `deps`
+/// goes first because a test run renews that one only.
 ///
 /// # Errors
 /// When it is not there, with the ways to get it.
 pub fn built_library() -> io::Result<PathBuf> {
     let exe = std::env::current_exe()?;
     let places =
-        exe.ancestors().skip(1).take(2).flat_map(|dir| [dir.join(BUILT), dir.join("deps").join(BUILT)]);
+        exe.ancestors().skip(1).take(2).flat_map(|dir| [dir.join("deps").join(BUILT), dir.join(BUILT)]);
     places.into_iter().find(|path| path.is_file()).ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::NotFound,

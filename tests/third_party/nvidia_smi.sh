@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Tries NVIDIA's own nvidia-smi, from Debian's non-free component, against the simulated driver, and lists what that
+# lacks. An extra that never fails a build: the package may be out of reach.
+#
+#   tests/third_party/nvidia_smi.sh WORLD     a directory with libnvidia-ml.so.1 and its scenario
+set -uo pipefail
+
+world=${1:?a directory with libnvidia-ml.so.1 and its scenario}
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/ebbtide-nvidia-smi.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+
+skip() {
+    echo "nvidia-smi: not tried, $*"
+    exit 0
+}
+
+command -v apt-get > /dev/null && command -v dpkg > /dev/null || skip "this is no Debian"
+
+# apt with lists and caches of its own: the system's sources stay as they are. The mirror and the keys are those of
+# the system's first Debian source.
+release=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+[ -n "$release" ] || skip "this Debian does not say its release"
+mirror=$(grep -rhoE '(https?|mirror\+[a-z]+|file)[:/][^ ]*/debian/?( |$)' \
+    /etc/apt/sources.list /etc/apt/sources.list.d 2> /dev/null | head -n 1 | tr -d ' ')
+mirror=${mirror:-http://deb.debian.org/debian}
+mkdir -p "$scratch/lists/partial" "$scratch/cache/archives/partial" "$scratch/empty"
+echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $release non-free" > "$scratch/sources.list"
+apt=(-o "Dir::Etc::SourceList=$scratch/sources.list" -o "Dir::Etc::SourceParts=$scratch/empty"
+    -o "Dir::State::Lists=$scratch/lists" -o "Dir::Cache=$scratch/cache")
+timeout 120 apt-get "${apt[@]}" update > "$scratch/log" 2>&1 || skip "the non-free component is out of reach: $(tail -n 1 "$scratch/log")"
+(cd "$scratch" && timeout 120 apt-get "${apt[@]}" download nvidia-smi >> log 2>&1) || skip "there is no such package: $(tail -n 1 "$scratch/log")"
+dpkg -x "$scratch"/nvidia-smi_*.deb "$scratch/root" || skip "the package cannot be unpacked"
+smi=$(find "$scratch/root" -name nvidia-smi -type f -perm -u+x | head -n 1)
+[ -n "$smi" ] || skip "the package holds no nvidia-smi"
+
+for arguments in "--version" "-L" "" "--query-gpu=index,memory.used,memory.total --format=csv" \
+    "--query-compute-apps=pid,used_memory --format=csv"; do
+    echo "--- nvidia-smi $arguments"
+    # Unquoted on purpose: a list of arguments.
+    LD_LIBRARY_PATH=$world timeout 20 "$smi" $arguments 2>&1 | head -n 40
+    echo "exit ${PIPESTATUS[0]}"
+done
+wanted=$(strings -a "$smi" 2> /dev/null | grep -E '^nvml[A-Z][A-Za-z0-9_]+$' | sort -u)
+exported=$(nm -D --defined-only "$world/libnvidia-ml.so.1" 2> /dev/null | awk '{ print $3 }' | sort -u)
+if [ -n "$wanted" ] && [ -n "$exported" ]; then
+    missing=$(comm -23 <(echo "$wanted") <(echo "$exported"))
+    echo "nvidia-smi names $(echo "$wanted" | wc -l) symbols; the simulated driver lacks $(echo "$missing" | grep -c .):"
+    echo "$missing" | column -c 120 2> /dev/null || echo "$missing"
+fi
+exit 0
