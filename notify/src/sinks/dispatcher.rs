@@ -111,7 +111,7 @@ impl Dispatcher {
         let (alive, ended) = mpsc::channel();
         let mut lanes = Vec::with_capacity(sinks.len());
         for config in sinks {
-            let name: Arc<str> = config.name().into();
+            let name: Arc<str> = unique_name(&config, &lanes).into();
             let (queue, messages) = mpsc::sync_channel(QUEUE_EVENTS);
             let pending = Arc::new(AtomicU64::new(0));
             let worker = Worker {
@@ -132,17 +132,33 @@ impl Dispatcher {
         Ok(Self { lanes, halt: switch, report, ended })
     }
 
+    /// The names of the sinks, in the order of the configuration.
+    pub fn sinks(&self) -> impl Iterator<Item = &str> {
+        self.lanes.iter().map(|lane| &*lane.name)
+    }
+
     /// Hands an event to every sink and returns at once. Where a queue is full the event is dropped for that sink,
     /// which is reported as [`Outcome::Dropped`].
     pub fn deliver(&self, event: &AlertEvent) {
+        self.hand_to(event, &|_| true);
+    }
+
+    /// Hands an event to one sink, as [`Dispatcher::deliver`] does to all; whether there is a sink of that name.
+    pub fn deliver_to(&self, sink: &str, event: &AlertEvent) -> bool {
+        self.hand_to(event, &|name| name == sink)
+    }
+
+    fn hand_to(&self, event: &AlertEvent, wanted: &dyn Fn(&str) -> bool) -> bool {
         let message = match Message::new(event) {
             Ok(message) => Arc::new(message),
             Err(error) => {
                 tracing::error!(%error, fingerprint = event.alert.fingerprint, "an alert has no form in JSON");
-                return;
+                return false;
             }
         };
-        for lane in &self.lanes {
+        let mut found = false;
+        for lane in self.lanes.iter().filter(|lane| wanted(&lane.name)) {
+            found = true;
             lane.pending.fetch_add(1, Ordering::Relaxed);
             match lane.queue.try_send(Arc::clone(&message)) {
                 Ok(()) => {}
@@ -152,6 +168,7 @@ impl Dispatcher {
                 }
             }
         }
+        found
     }
 
     /// Lets the sinks work off what they hold, at most for `limit`, and returns how many deliveries were left.
@@ -168,6 +185,13 @@ impl Dispatcher {
         let _hung_up_or_late = self.ended.recv_timeout(left);
         pending.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
+}
+
+/// A sink's name, numbered where another bears it already: deliveries are booked by it.
+fn unique_name(config: &SinkConfig, others: &[Lane]) -> String {
+    let name = config.name();
+    let same = others.iter().filter(|lane| lane.name.split(" #").next() == Some(&name)).count();
+    if same == 0 { name } else { format!("{name} #{}", same + 1) }
 }
 
 impl DeliveryReport {

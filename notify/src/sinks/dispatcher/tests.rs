@@ -134,3 +134,17 @@ fn a_script_that_is_run_by_its_own_name_is_delivered_to() {
     assert_eq!(outcome, Outcome::Delivered);
     assert_eq!(dispatcher.shutdown(LONG), 0);
 }
+
+#[test]
+fn a_delivery_left_over_goes_to_its_own_sink_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = |log: &str| format!("echo told >> {}/{log}", dir.path().display());
+    let (dispatcher, _reports) = start(vec![shell(&script("a")), shell(&script("b"))], QUICK);
+    let names: Vec<String> = dispatcher.sinks().map(str::to_owned).collect();
+    assert!(names[0] != names[1], "{names:?}");
+    assert!(dispatcher.deliver_to(&names[1], &firing()));
+    assert!(!dispatcher.deliver_to("no such sink", &firing()));
+    assert_eq!(dispatcher.shutdown(LONG), 0);
+    assert!(!dir.path().join("a").exists());
+    assert_eq!(std::fs::read_to_string(dir.path().join("b")).unwrap(), "told\n");
+}
