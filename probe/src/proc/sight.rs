@@ -38,6 +38,7 @@ impl Sight {
             .and_then(|text| u64::from_str_radix(value(text, "CapEff")?, 16).ok())
             .unwrap_or(0);
         let nested = status.as_ref().is_ok_and(|text| namespace_depth(text) > 1);
+        let groups = status.as_ref().map_or_else(|_| Vec::new(), |text| groups(text));
         let mounts = read_text(&own.join("mountinfo"), MOUNT_TABLE_CAP).unwrap_or_default();
         let sight = Self {
             foreign: nested || pid_namespace(&own) != Some(INITIAL_PID_NAMESPACE),
@@ -46,7 +47,7 @@ impl Sight {
             capabilities,
         };
         // ptrace access lifts hidepid (kernel fs/proc/base.c, has_pid_permissions).
-        Self { hidden: hides_pids(&mounts, proc) && !sight.can(CAP_SYS_PTRACE), ..sight }
+        Self { hidden: hides_pids(&mounts, proc, &groups) && !sight.can(CAP_SYS_PTRACE), ..sight }
     }
 
     /// One line for each blindness, naming what opens it.
@@ -77,8 +78,13 @@ impl Sight {
                 .filter_map(|(capability, name)| (!self.can(capability)).then_some(name))
                 .collect();
         if !missing.is_empty() {
+            let blind = if pids_are_ours {
+                "memory files of other users' processes are not counted"
+            } else {
+                "other users' processes that hold /dev/nvidia* unlisted stay unnamed"
+            };
             notes.push(format!(
-                "other users' open files are invisible, so unlisted holders of /dev/nvidia* stay unnamed; {} opens it",
+                "open files of others are invisible, so {blind}; {} opens it",
                 missing.join(" with ")
             ));
         }
@@ -101,19 +107,31 @@ fn namespace_depth(status: &str) -> usize {
     value(status, "NSpid").map_or(0, |pids| pids.split_ascii_whitespace().count())
 }
 
-/// Whether the mount at `proc` hides processes. Line format of mountinfo in proc(5): fields, ` - `, file system
-/// type, source, super options; kernels before 5.8 write the number, later ones the word.
-fn hides_pids(mounts: &str, proc: &Path) -> bool {
-    mounts.lines().any(|line| {
-        let Some((mount, filesystem)) = line.split_once(" - ") else { return false };
-        let at = mount.split(' ').nth(4);
-        let options = filesystem.rsplit(' ').next().unwrap_or_default();
-        let hides =
-            |option: &str| option.strip_prefix("hidepid=").is_some_and(|mode| !matches!(mode, "0" | "off"));
-        at.is_some_and(|at| Path::new(at) == proc)
-            && filesystem.starts_with("proc ")
-            && options.split(',').any(hides)
-    })
+/// The groups of the process that `status` describes: effective and supplementary.
+fn groups(status: &str) -> Vec<u32> {
+    let effective = value(status, "Gid").and_then(|ids| ids.split_ascii_whitespace().nth(1));
+    let supplementary = value(status, "Groups").unwrap_or_default().split_ascii_whitespace();
+    effective.into_iter().chain(supplementary).filter_map(|id| id.parse().ok()).collect()
+}
+
+/// Whether the mount at `proc` hides processes from a member of `groups`. Line format of mountinfo in proc(5):
+/// fields, ` - `, file system type, source, super options; kernels before 5.8 write the number, later ones the
+/// word. Of several mounts at one place the last is on top.
+fn hides_pids(mounts: &str, proc: &Path, groups: &[u32]) -> bool {
+    let on_top = mounts.lines().rev().find_map(|line| {
+        let (mount, filesystem) = line.split_once(" - ")?;
+        let at = mount.split(' ').nth(4)?;
+        (Path::new(at) == proc).then_some(filesystem)
+    });
+    let options = on_top.filter(|fs| fs.starts_with("proc ")).and_then(|fs| fs.rsplit(' ').next());
+    let option = |key: &str| options.and_then(|all| all.split(',').find_map(|o| o.strip_prefix(key)));
+    let exempt = option("gid=").and_then(|gid| gid.parse().ok()).is_some_and(|gid| groups.contains(&gid));
+    match option("hidepid=") {
+        None | Some("0" | "off") => false,
+        // The group of gid= does not lift this one.
+        Some("4" | "ptraceable") => true,
+        Some(_) => !exempt,
+    }
 }
 
 #[cfg(test)]
@@ -167,6 +185,22 @@ mod tests {
         }
         let open = proc_of(INITIAL_PID_NAMESPACE, "7", 0, "hidepid=off");
         assert!(!Sight::of(open.path()).hidden);
+    }
+
+    #[test]
+    fn the_mount_on_top_and_its_group_decide() {
+        let hiding = "1 2 0:3 / /proc rw - proc proc rw,gid=26,hidepid=invisible\n";
+        let open = "1 2 0:3 / /proc rw - proc proc rw\n";
+        let proc = Path::new("/proc");
+        assert!(hides_pids(hiding, proc, &[1000]));
+        assert!(!hides_pids(hiding, proc, &[1000, 26]));
+        assert!(hides_pids(&hiding.replace("invisible", "ptraceable"), proc, &[26]));
+        assert!(
+            !hides_pids(&format!("{hiding}{open}"), proc, &[])
+                && hides_pids(&format!("{open}{hiding}"), proc, &[])
+        );
+        assert!(!hides_pids(hiding, Path::new("/host/proc"), &[]));
+        assert_eq!(groups("Gid:\t1\t2\t3\t4\nGroups:\t5 6 \n"), [2, 5, 6]);
     }
 
     #[test]
