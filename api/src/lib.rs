@@ -1,5 +1,6 @@
 //! What the daemon tells and how it is asked: wire types, the HTTP server over a unix socket, and its client.
 
+pub mod address;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "server")]

@@ -1,1 +1,81 @@
-//! Answers over HTTP.
+//! Answers over HTTP on a unix socket.
+//!
+//! `GET /v1/status`, `/v1/frames` (a stream of statuses), `/v1/findings`, `/v1/history` and `/healthz`. Whoever asks
+//! may be hostile: sizes, counts and times are bounded, and a refusal is JSON like any answer. A status is turned
+//! into JSON once, whatever number of clients asks for it, and not at all when nobody does.
+
+mod bulletin;
+mod connection;
+mod freshness;
+mod routes;
+mod socket;
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::wire::{History, HistoryQuery, Status};
+
+pub use connection::{HEADER_TIMEOUT, MAX_CONNECTIONS, MAX_REQUEST_HEAD_BYTES, SHUTDOWN_GRACE};
+pub use routes::{HISTORY_TIMEOUT, KEEP_ALIVE, MAX_POINTS, MAX_STREAMS};
+pub use socket::{BindError, Socket};
+
+/// Somebody who can look up the past.
+pub trait HistorySource: Send + Sync {
+    /// Part of the history of one series.
+    fn history(&self, query: HistoryQuery) -> HistoryFuture<'_>;
+}
+
+/// An answer of a [`HistorySource`] to come.
+pub type HistoryFuture<'a> = Pin<Box<dyn Future<Output = Result<History, HistoryError>> + Send + 'a>>;
+
+/// Why there is no history.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// None is kept, or the database cannot be reached now.
+    #[error("there is no history to be had now: {0}")]
+    Unavailable(String),
+    /// The look-up failed.
+    #[error("the history could not be read: {0}")]
+    Failed(String),
+}
+
+/// What is served.
+#[derive(Clone)]
+pub struct Api {
+    status: watch::Receiver<Arc<Status>>,
+    history: Arc<dyn HistorySource>,
+}
+
+impl Api {
+    /// Serves the newest of `status`, and what `history` knows. A status whose tick is the default one stands for
+    /// "no sample yet".
+    #[must_use]
+    pub fn new(status: watch::Receiver<Arc<Status>>, history: Arc<dyn HistorySource>) -> Self {
+        Self { status, history }
+    }
+}
+
+/// Why serving ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The socket could not be had.
+    #[error("the API has no socket")]
+    Bind(#[from] BindError),
+    /// The socket cannot be waited on.
+    #[error("the API's socket cannot be used by this runtime")]
+    Listen(#[source] std::io::Error),
+}
+
+/// Binds `path` and answers until `shutdown`. Streams end then, and other answers have [`SHUTDOWN_GRACE`] to finish.
+///
+/// To learn of a socket that cannot be had before anything else starts, call [`Socket::bind`] and [`Socket::serve`].
+///
+/// # Errors
+/// When the socket cannot be had; see [`BindError`].
+pub async fn serve(path: &Path, api: Api, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
+    Socket::bind(path)?.serve(api, shutdown).await
+}

@@ -1,0 +1,193 @@
+//! What is asked for, and what is answered.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use ebbtide_core::{Finding, GpuUuid, Metric, ProcKey, SeriesKey, Ts, text};
+use serde::Deserialize;
+use tokio::sync::{Semaphore, watch};
+
+use super::bulletin::Bulletin;
+use super::freshness::Freshness;
+use super::{Api, HistoryError, HistorySource};
+use crate::wire::{HistoryQuery, Refusal};
+
+/// Streams at a time. Each is a dashboard that somebody looks at.
+pub const MAX_STREAMS: usize = 64;
+
+/// How long a stream says nothing before it says that it is alive.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// How long a look into the history may take.
+pub const HISTORY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The most points of an answer: several for each column of the widest screen.
+pub const MAX_POINTS: u32 = 10_000;
+
+/// Points, and the span before `to_ms`, when none are asked for.
+const DEFAULT_POINTS: u32 = 600;
+const DEFAULT_SPAN_MS: i64 = 3_600_000;
+
+const ENDPOINTS: &str = "/v1/status, /v1/frames, /v1/findings, /v1/history and /healthz";
+
+/// What every answer is made from.
+#[derive(Clone)]
+struct Sources {
+    bulletin: Arc<Bulletin>,
+    history: Arc<dyn HistorySource>,
+    freshness: Arc<Mutex<Freshness>>,
+    streams: Arc<Semaphore>,
+    stopped: watch::Receiver<bool>,
+}
+
+pub(super) fn router(api: Api, freshness: Arc<Mutex<Freshness>>, stopped: watch::Receiver<bool>) -> Router {
+    let sources = Sources {
+        bulletin: Arc::new(Bulletin::new(api.status)),
+        history: api.history,
+        freshness,
+        streams: Arc::new(Semaphore::new(MAX_STREAMS)),
+        stopped,
+    };
+    Router::new()
+        .route("/v1/status", get(status))
+        .route("/v1/frames", get(frames))
+        .route("/v1/findings", get(findings))
+        .route("/v1/history", get(history))
+        .route("/healthz", get(healthz))
+        .fallback(async || Refused::not_found())
+        .method_not_allowed_fallback(async || Refused::method_not_allowed())
+        .with_state(sources)
+}
+
+/// An answer that is none.
+struct Refused(StatusCode, String);
+
+impl Refused {
+    fn not_found() -> Self {
+        Self(StatusCode::NOT_FOUND, format!("there is no such endpoint; there are {ENDPOINTS}"))
+    }
+
+    fn method_not_allowed() -> Self {
+        Self(StatusCode::METHOD_NOT_ALLOWED, "every endpoint is only read: use GET".to_owned())
+    }
+
+    fn bad_request(reason: String) -> Self {
+        Self(StatusCode::BAD_REQUEST, reason)
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        (self.0, Json(Refusal { error: self.1 })).into_response()
+    }
+}
+
+impl From<serde_json::Error> for Refused {
+    fn from(error: serde_json::Error) -> Self {
+        Self(StatusCode::INTERNAL_SERVER_ERROR, format!("the status has no form in JSON: {error}"))
+    }
+}
+
+impl From<HistoryError> for Refused {
+    fn from(error: HistoryError) -> Self {
+        let status = match error {
+            HistoryError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            HistoryError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self(status, error.to_string())
+    }
+}
+
+async fn status(State(sources): State<Sources>) -> Result<Response, Refused> {
+    let written = sources.bulletin.written(sources.bulletin.newest())?;
+    Ok(json(written.json()))
+}
+
+fn json(body: Bytes) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+async fn findings(State(sources): State<Sources>) -> Json<Vec<Finding>> {
+    Json(sources.bulletin.newest().findings.clone())
+}
+
+async fn frames(State(sources): State<Sources>) -> Result<Response, Refused> {
+    let place = Arc::clone(&sources.streams).try_acquire_owned().map_err(|_| {
+        let reason =
+            format!("{MAX_STREAMS} clients are being streamed to: ask /v1/status now and then instead");
+        Refused(StatusCode::SERVICE_UNAVAILABLE, reason)
+    })?;
+    let stream = sources.bulletin.stream(KEEP_ALIVE, sources.stopped, place);
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    Ok((headers, Body::from_stream(stream)).into_response())
+}
+
+async fn healthz(State(sources): State<Sources>) -> Result<Json<serde_json::Value>, Refused> {
+    let age = sources.freshness.lock().unwrap_or_else(PoisonError::into_inner).age(Instant::now());
+    match age {
+        Ok(age) => Ok(Json(serde_json::json!({ "age_ms": age.as_millis() as u64 }))),
+        Err(stale) => Err(Refused(StatusCode::SERVICE_UNAVAILABLE, stale.to_string())),
+    }
+}
+
+/// The query of `/v1/history`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HistoryParams {
+    gpu: Option<String>,
+    pid: Option<u32>,
+    start_ticks: Option<u64>,
+    metric: String,
+    from_ms: Option<i64>,
+    to_ms: Option<i64>,
+    points: Option<u32>,
+}
+
+impl HistoryParams {
+    fn query(self, now: Ts) -> Result<HistoryQuery, Refused> {
+        let Some(metric) = Metric::from_name(&self.metric) else {
+            let names = Metric::ALL.map(Metric::name).join(", ");
+            return Err(Refused::bad_request(format!("metric is none of {names}")));
+        };
+        if self.start_ticks.is_some() && self.pid.is_none() {
+            return Err(Refused::bad_request("start_ticks belongs to a pid: give that too".to_owned()));
+        }
+        let to = self.to_ms.map_or(now, Ts);
+        let from = self.from_ms.map_or(to.plus_ms(-DEFAULT_SPAN_MS), Ts);
+        if from >= to {
+            return Err(Refused::bad_request("from_ms must be smaller than to_ms".to_owned()));
+        }
+        let proc = self.pid.map(|pid| ProcKey { pid, start_ticks: self.start_ticks });
+        let series = SeriesKey { gpu: self.gpu.as_deref().map(GpuUuid::new), proc, metric };
+        let points = self.points.unwrap_or(DEFAULT_POINTS).clamp(1, MAX_POINTS);
+        Ok(HistoryQuery { series, from, to, points })
+    }
+}
+
+async fn history(
+    State(sources): State<Sources>,
+    params: Result<Query<HistoryParams>, QueryRejection>,
+) -> Result<Response, Refused> {
+    let Query(params) = params.map_err(|error| Refused::bad_request(text::clean(&error.body_text())))?;
+    let query = params.query(now())?;
+    let history =
+        tokio::time::timeout(HISTORY_TIMEOUT, sources.history.history(query)).await.map_err(|_| {
+            let seconds = HISTORY_TIMEOUT.as_secs();
+            let reason = format!("the history did not answer within {seconds} s: ask for a shorter span");
+            Refused(StatusCode::GATEWAY_TIMEOUT, reason)
+        })??;
+    Ok(Json(history).into_response())
+}
+
+/// Only the default of `to_ms`: nothing is judged by this clock.
+fn now() -> Ts {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ts(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
