@@ -3,7 +3,9 @@
 use std::cmp::{Ordering, Reverse};
 
 use ebbtide_api::wire::GpuStatus;
-use ebbtide_core::{Judgement, Metric, ProcKey, ProcSample, Reading, SeriesKey, SeriesPart, SignedBytes};
+use ebbtide_core::{
+    Diagnosis, Judgement, Metric, ProcKey, ProcSample, Reading, SeriesKey, SeriesPart, SignedBytes,
+};
 
 /// What a row stands for; survives from one status to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,4 +134,53 @@ pub fn rows(gpu: &GpuStatus, order: Order) -> Vec<Row<'_>> {
 #[must_use]
 pub fn judgement(gpu: &GpuStatus, part: SeriesPart) -> Option<&Judgement> {
     gpu.judgements.iter().find(|j| j.series.part == part)
+}
+
+/// The cause that matters most among all parts of a GPU's memory: one that rises, or else the device's own.
+#[must_use]
+pub fn gravest(gpu: &GpuStatus) -> Option<Diagnosis> {
+    let graver = [Diagnosis::Leak, Diagnosis::SlopeChange, Diagnosis::Growth];
+    let stands = |diagnosis: &Diagnosis| gpu.judgements.iter().any(|j| j.diagnosis == *diagnosis);
+    let device = || judgement(gpu, SeriesPart::Device).map(|j| j.diagnosis);
+    graver.into_iter().find(stands).or_else(device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world;
+    use ebbtide_core::{Absent, Bytes};
+
+    fn pids(gpu: &GpuStatus, order: Order) -> Vec<u32> {
+        rows(gpu, order).iter().filter_map(|r| r.process).map(|p| p.key.pid).collect()
+    }
+
+    #[test]
+    fn each_order_sorts_and_the_unknown_comes_last() {
+        let tick = world::tick(0);
+        let mut hidden = world::process(1, "m", 0);
+        hidden.memory = Err(Absent::NoPermission);
+        let listed =
+            vec![hidden, world::process(2, "z", 10), world::process(3, "a", 20), world::process(4, "k", 30)];
+        let mut gpu = world::gpu(0, tick, listed);
+        for (pid, diagnosis) in [(2, Diagnosis::Leak), (3, Diagnosis::Steady)] {
+            let part = SeriesPart::Process(ProcKey { pid, start_ticks: Some(u64::from(pid) * 10) });
+            let series = world::series(&gpu, part);
+            gpu.judgements.push(world::judgement(series, diagnosis, Bytes::from_mib(10), tick.at));
+        }
+        assert_eq!(pids(&gpu, Order::Memory), [4, 3, 2, 1]);
+        assert_eq!(pids(&gpu, Order::Slope), [2, 3, 1, 4]);
+        assert_eq!(pids(&gpu, Order::Pid), [1, 2, 3, 4]);
+        assert_eq!(pids(&gpu, Order::Name), [3, 4, 1, 2]);
+        assert_eq!(gravest(&gpu), Some(Diagnosis::Leak));
+    }
+
+    #[test]
+    fn the_rows_and_what_is_free_add_up_to_the_whole() {
+        let gpu =
+            world::gpu(0, world::tick(0), vec![world::process(1, "a", 500), world::process(2, "b", 700)]);
+        let held: i64 = rows(&gpu, Order::Memory).iter().map(|r| r.memory.unwrap().0).sum();
+        let memory = gpu.gpu.memory.unwrap();
+        assert_eq!(held as u64 + memory.free.0, memory.total.0);
+    }
 }

@@ -72,7 +72,7 @@ impl<'a> Session<'a> {
     }
 
     /// Draws whenever something has changed, until a command or `ended` says to leave.
-    fn drive<B: Backend<Error: Into<io::Error>>>(
+    fn drive<B: Backend<Error = io::Error>>(
         &mut self,
         screen: &mut Terminal<B>,
         ended: impl Fn() -> bool,
@@ -111,13 +111,133 @@ impl<'a> Session<'a> {
         Ok(next)
     }
 
-    fn draw<B: Backend<Error: Into<io::Error>>>(&self, screen: &mut Terminal<B>) -> Result<(), TuiError> {
+    fn draw<B: Backend<Error = io::Error>>(&self, screen: &mut Terminal<B>) -> Result<(), TuiError> {
         screen
             .draw(|frame| {
                 let area = frame.area();
                 draw::screen(frame.buffer_mut(), area, &self.model, self.look);
             })
-            .map_err(|error| TuiError::Terminal(error.into()))?;
+            .map_err(TuiError::Terminal)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Link;
+    use crate::trace::Past;
+    use crate::{Replay, world};
+    use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+    use ebbtide_api::wire::{History, HistoryQuery, Status};
+    use ebbtide_api::{ClientError, StatusStream};
+    use jiff::tz::TimeZone;
+    use ratatui::backend::CrosstermBackend;
+    use ratatui::layout::Rect;
+    use ratatui::{TerminalOptions, Viewport};
+    use std::num::NonZero;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Longer than any machine needs; reaching it is a failure.
+    const DEADLINE: Duration = Duration::from_secs(30);
+
+    fn look() -> Look {
+        Look { ascii: false, colour: true, zone: TimeZone::UTC }
+    }
+
+    fn screen(sent: &mut Vec<u8>) -> Terminal<CrosstermBackend<&mut Vec<u8>>> {
+        let viewport = Viewport::Fixed(Rect::new(0, 0, 80, 24));
+        Terminal::with_options(CrosstermBackend::new(sent), TerminalOptions { viewport }).unwrap()
+    }
+
+    /// Takes events in until `done`.
+    fn until(session: &mut Session<'_>, done: impl Fn(&Model) -> bool) {
+        let start = Instant::now();
+        while !done(&session.model) {
+            assert!(start.elapsed() < DEADLINE, "{:?}", session.model);
+            let event = session.inbox.recv_timeout(DEADLINE).unwrap();
+            assert_ne!(session.take_in(event, start.elapsed()).unwrap(), Next::Leave);
+        }
+    }
+
+    fn start<'a>(client: impl Client + 'static, look: &'a Look) -> (Session<'a>, SyncSender<Event>) {
+        let (sender, inbox) = sync_channel(EVENT_QUEUE);
+        (Session::start(Box::new(client), sender.clone(), inbox, look).unwrap(), sender)
+    }
+
+    #[test]
+    fn a_recording_is_played_charted_and_left_with_a_key() {
+        let look = look();
+        let statuses: Vec<Status> = (0..30).map(|s| world::leaking(s * 2)).collect();
+        let (mut session, sender) = start(Replay::new(statuses, Duration::ZERO), &look);
+        until(&mut session, |m| {
+            m.status.as_ref().is_some_and(|s| s.tick.seq == 59)
+                && m.trace.as_ref().is_some_and(|t| t.past == Past::Known)
+        });
+        assert_eq!(session.model.trace.as_ref().unwrap().spots().len(), 30);
+        until(
+            &mut session,
+            |m| matches!(&m.link, Link::Broken(why) if why.contains("the recording has ended")),
+        );
+        sender.send(Event::Key(KeyEvent::new(KeyCode::Char('q'), KeyModifiers::NONE))).unwrap();
+        let mut sent = Vec::new();
+        let mut screen = screen(&mut sent);
+        session.drive(&mut screen, || false).unwrap();
+        drop(screen);
+        let mut parser = vt100::Parser::new(NonZero::new(24).unwrap(), NonZero::new(80).unwrap(), 0);
+        parser.process(&sent);
+        assert!(parser.screen().contents().contains("GPU 0: memory"));
+    }
+
+    #[test]
+    fn a_signal_ends_the_session_and_lost_input_is_an_error() {
+        let look = look();
+        let (mut session, sender) = start(Replay::new(Vec::new(), Duration::ZERO), &look);
+        let mut sent = Vec::new();
+        let mut screen = screen(&mut sent);
+        session.drive(&mut screen, || true).unwrap();
+        sender.send(Event::InputLost("gone".to_owned())).unwrap();
+        assert!(matches!(session.drive(&mut screen, || false), Err(TuiError::Input(why)) if why == "gone"));
+    }
+
+    /// A daemon that is away at the first attempt, breaks off at the second, and has no history.
+    struct Flaky {
+        attempts: AtomicUsize,
+    }
+
+    impl Client for Flaky {
+        fn status(&self) -> Result<Status, ClientError> {
+            Ok(world::calm(0))
+        }
+
+        fn history(&self, _: &HistoryQuery) -> Result<History, ClientError> {
+            Err(ClientError::Refused { status: 503, message: "no store is open".to_owned() })
+        }
+
+        fn watch(&self) -> Result<StatusStream, ClientError> {
+            let broken =
+                || ClientError::Broken { address: "socket".to_owned(), source: "reset by peer".into() };
+            match self.attempts.fetch_add(1, Ordering::Relaxed) {
+                0 => Err(ClientError::Timeout { address: "socket".to_owned(), seconds: 5 }),
+                1 => Ok(Box::new([Ok(world::calm(1)), Err(broken())].into_iter())),
+                n => Ok(Box::new((0..).map(move |s| Ok(world::calm(n as u64 * 100 + s))))),
+            }
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_goes_away_is_found_again_and_each_loss_says_why() {
+        let look = look();
+        let (mut session, _sender) = start(Flaky { attempts: AtomicUsize::new(0) }, &look);
+        let because =
+            |text: &'static str| move |m: &Model| matches!(&m.link, Link::Broken(why) if why.contains(text));
+        until(&mut session, because("did not answer within 5 s"));
+        until(&mut session, because("broke: reset by peer"));
+        until(&mut session, |m| m.link == Link::Live);
+        until(&mut session, |m| {
+            m.trace.as_ref().is_some_and(
+                |t| matches!(&t.past, Past::Unavailable(why) if why.contains("no store is open")),
+            )
+        });
     }
 }

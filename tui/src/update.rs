@@ -42,8 +42,8 @@ pub fn update(model: &mut Model, now: Duration, event: Event) -> Vec<Command> {
 }
 
 fn on_status(model: &mut Model, now: Duration, status: Status) -> Vec<Command> {
-    // What was missed while the daemon was away is in its history.
-    if matches!(model.link, Link::Broken(_)) {
+    // What was missed meanwhile is in the daemon's history.
+    if matches!(model.link, Link::Broken(_) | Link::Silent(_)) {
         model.trace = None;
     }
     if model.link == Link::Live {
@@ -193,5 +193,137 @@ impl Pane {
             Self::Processes => Self::Findings,
             Self::Findings => Self::Gpus,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::RowKey;
+    use crate::world;
+    use crossterm::event::{KeyCode, KeyModifiers};
+    use ebbtide_api::wire::{History, Span};
+    use ebbtide_core::{Metric, ProcKey, Ts};
+
+    fn press(model: &mut Model, code: KeyCode) -> Vec<Command> {
+        update(model, Duration::ZERO, Event::Key(KeyEvent::new(code, KeyModifiers::NONE)))
+    }
+
+    fn shown(status: Status) -> Event {
+        Event::Status(Box::new(status))
+    }
+
+    fn calm() -> Model {
+        let mut model = Model::default();
+        let commands = update(&mut model, Duration::ZERO, shown(world::calm(0)));
+        assert!(matches!(commands[..], [Command::Draw, Command::Ask(_)]));
+        model
+    }
+
+    #[test]
+    fn keys_lead_where_their_table_says() {
+        use KeyCode::{Char, Down, Enter, Esc, Left, Right, Tab, Up};
+        type Seen = (Pane, usize, usize, usize, Option<Overlay>);
+        let table: [(&[KeyCode], Seen); 14] = [
+            (&[], (Pane::Gpus, 0, 0, 2, None)),
+            (&[Down], (Pane::Gpus, 1, 0, 2, None)),
+            (&[Down, Down, Down], (Pane::Gpus, 1, 0, 2, None)),
+            (&[Down, Up, Up], (Pane::Gpus, 0, 0, 2, None)),
+            (&[Tab], (Pane::Processes, 0, 0, 2, None)),
+            (&[Tab, Char('j')], (Pane::Processes, 0, 1, 2, None)),
+            (&[Tab, Char('G')], (Pane::Processes, 0, 3, 2, None)),
+            (&[Tab, Char('G'), Char('g')], (Pane::Processes, 0, 0, 2, None)),
+            (&[Tab, Down, Right], (Pane::Processes, 1, 0, 2, None)),
+            (&[Right, Left, Left], (Pane::Gpus, 0, 0, 2, None)),
+            (&[Tab, Tab, Tab], (Pane::Gpus, 0, 0, 2, None)),
+            (&[KeyCode::BackTab, Down], (Pane::Findings, 0, 0, 2, None)),
+            (&[Char('+'), Enter], (Pane::Gpus, 0, 0, 3, Some(Overlay::Detail))),
+            (&[Char('-'), Char('-'), Char('-'), Char('?'), Esc], (Pane::Gpus, 0, 0, 0, None)),
+        ];
+        for (keys, wanted) in table {
+            let mut model = calm();
+            for &key in keys {
+                assert!(press(&mut model, key).contains(&Command::Draw));
+            }
+            let row = model.row_place(&model.rows());
+            let seen = (model.pane, model.gpu_place(), row, model.span, model.overlay);
+            assert_eq!(seen, wanted, "after {keys:?}");
+        }
+    }
+
+    #[test]
+    fn quitting_needs_no_second_key_even_from_an_overlay() {
+        let mut model = calm();
+        press(&mut model, KeyCode::Char('?'));
+        assert_eq!(press(&mut model, KeyCode::Char('q')), [Command::Quit]);
+        assert_eq!(press(&mut model, KeyCode::Char('x')), []);
+    }
+
+    #[test]
+    fn a_selected_process_stays_selected_when_rows_move_and_its_past_is_asked_for_once() {
+        let mut model = calm();
+        press(&mut model, KeyCode::Tab);
+        let commands = press(&mut model, KeyCode::Down);
+        let key = ProcKey { pid: 1305, start_ticks: Some(13_050) };
+        let asked = |c: &Command| matches!(c, Command::Ask(q) if q.series.proc == Some(key));
+        assert!(commands.iter().any(asked));
+        press(&mut model, KeyCode::Char('s'));
+        press(&mut model, KeyCode::Char('s'));
+        press(&mut model, KeyCode::Char('s'));
+        assert_eq!(model.row, Some(RowKey::Process(key)));
+        assert_eq!(model.row_place(&model.rows()), 0);
+        assert_eq!(update(&mut model, Duration::ZERO, shown(world::calm(2))), [Command::Draw]);
+        assert_eq!(model.trace.as_ref().map(|t| t.spots().len()), Some(2));
+    }
+
+    #[test]
+    fn a_selected_finding_shows_its_own_gpu_and_series() {
+        let mut model = Model::default();
+        let mut status = world::calm(0);
+        let process = world::process(2201, "llama-server", 21_500);
+        status.findings = vec![world::leak_finding(&status.gpus[1], &process, status.tick.at)];
+        let _commands = update(&mut model, Duration::ZERO, shown(status));
+        press(&mut model, KeyCode::BackTab);
+        assert_eq!(model.gpu_place(), 1);
+        let charted = model.charted().unwrap();
+        assert_eq!((charted.proc, charted.metric), (Some(process.key), Metric::ProcessBytes));
+    }
+
+    #[test]
+    fn an_answer_about_what_is_no_longer_shown_is_left_aside() {
+        let mut model = calm();
+        let trace = model.trace.clone().unwrap();
+        let query = trace.query(Ts(world::NOON.0));
+        press(&mut model, KeyCode::Char('+'));
+        let span = Span { at: Ts(world::NOON.0 - 5000), min: Some(1), max: Some(1), last: Some(1) };
+        let answer = Ok(History { series: trace.series, spans: vec![span] });
+        assert_eq!(update(&mut model, Duration::ZERO, Event::History { query, answer }), []);
+        assert_eq!(model.trace.as_ref().map(|t| &t.past), Some(&Past::Asked));
+    }
+
+    #[test]
+    fn silence_and_loss_are_said_once_and_mended_by_the_next_status() {
+        let mut model = calm();
+        let second = Duration::from_secs;
+        assert_eq!(update(&mut model, second(5), Event::Tick), []);
+        assert_eq!(update(&mut model, second(6), Event::Tick), [Command::Draw]);
+        assert_eq!(model.link, Link::Silent(6));
+        assert_eq!(update(&mut model, second(6), Event::Tick), []);
+        let lost = || Event::Disconnected("gone".to_owned());
+        assert_eq!(update(&mut model, second(7), lost()), [Command::Draw]);
+        assert_eq!(update(&mut model, second(8), lost()), []);
+        assert_eq!(update(&mut model, second(9), Event::Tick), []);
+        let commands = update(&mut model, second(10), shown(world::calm(10)));
+        assert!(matches!(commands[..], [Command::Draw, Command::Ask(_)]), "what was missed is asked for");
+        assert_eq!(model.link, Link::Live);
+    }
+
+    #[test]
+    fn slow_sampling_is_not_silence() {
+        let mut model = calm();
+        let minute = |m: u64| Duration::from_secs(60 * m);
+        let _commands = update(&mut model, minute(1), shown(world::calm(60)));
+        assert_eq!(update(&mut model, minute(3), Event::Tick), []);
+        assert_eq!(update(&mut model, minute(5), Event::Tick), [Command::Draw]);
     }
 }

@@ -75,12 +75,17 @@ fn title(model: &Model, series: &SeriesKey) -> String {
         .gpu_of(series)
         .map_or_else(|| "a GPU that is gone".to_owned(), |g| format!("GPU {}", g.gpu.index));
     let what = match (series.metric, series.proc) {
-        (_, Some(key)) => format!("process {key}"),
+        (_, Some(key)) => format!("process {key} {}", process_name(model, series).unwrap_or_default()),
         (ebbtide_core::Metric::UnattributedBytes, _) => "unattributed".to_owned(),
         (ebbtide_core::Metric::ReservedBytes, _) => "driver reserved".to_owned(),
         _ => "memory".to_owned(),
     };
     format!("{gpu}: {what}")
+}
+
+fn process_name<'a>(model: &'a Model, series: &SeriesKey) -> Option<&'a str> {
+    let list = model.gpu_of(series)?.gpu.processes.as_ref().ok()?;
+    list.entries.iter().find(|p| Some(p.key) == series.proc)?.info.name.as_deref().ok()
 }
 
 /// One line in words: the newest value, the floor, the slope, the diagnosis, and when it runs out.

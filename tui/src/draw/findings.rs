@@ -20,8 +20,8 @@ pub(super) fn draw(pen: &mut Pen<'_>, model: &Model) {
     }
     let room = usize::from(pen.height().saturating_sub(1));
     // With room to spare each finding says in full what it is and what would settle it.
-    let full = room >= findings.len() * 4;
-    let height = if full { room / 4 } else { room };
+    let each = [4, 2].into_iter().find(|rows| room >= findings.len() * rows).unwrap_or(1);
+    let height = room / each;
     let selected = model.finding_place();
     let first = window(findings.len(), selected, height);
     let mut y = 1;
@@ -30,31 +30,34 @@ pub(super) fn draw(pen: &mut Pen<'_>, model: &Model) {
             break;
         }
         let top = y;
-        y += draw_finding(pen, y, finding, status.tick.at, full);
+        draw_finding(pen, y, finding, status.tick.at, each);
+        y += u16::try_from(each).unwrap_or(1);
         if place == selected {
             pen.mark(top, focused);
         }
     }
 }
 
-/// Draws one finding and returns the rows it took.
-fn draw_finding(pen: &mut Pen<'_>, y: u16, finding: &Finding, now: Ts, full: bool) -> u16 {
+/// Draws one finding in one row, two or four.
+fn draw_finding(pen: &mut Pen<'_>, y: u16, finding: &Finding, now: Ts, rows: usize) {
     let width = pen.width();
     let mut x = pen.text((2, y), finding.severity.name(), 8, palette::severity(finding.severity)) + 1;
     x = pen.text((x, y), finding.key.kind.name(), 12, LOUD) + 1;
     let age = wording::short_duration(wording::elapsed(finding.opened_at, now));
     x = pen.text((x, y), &age, 4, QUIET) + 1;
-    if !full {
+    if rows == 4 {
+        pen.text((x, y), &subject(&finding.subject), width.saturating_sub(x), QUIET);
+        let lines = wording::wrap(&finding.summary, usize::from(width.saturating_sub(4)));
+        for (row, line) in (y + 1..).zip(lines.iter().take(2)) {
+            pen.text((4, row), line, width, Style::new());
+        }
+    } else {
         pen.text((x, y), &finding.summary, width.saturating_sub(x), Style::new());
-        return 1;
     }
-    pen.text((x, y), &subject(&finding.subject), width.saturating_sub(x), QUIET);
-    let lines = wording::wrap(&finding.summary, usize::from(width.saturating_sub(4)));
-    for (row, line) in (y + 1..).zip(lines.iter().take(2)) {
-        pen.text((4, row), line, width, Style::new());
+    if rows > 1 {
+        let last = y + u16::try_from(rows - 1).unwrap_or(1);
+        pen.text((4, last), &format!("settle: {}", finding.settle), width, QUIET);
     }
-    pen.text((4, y + 3), &format!("settle: {}", finding.settle), width, QUIET);
-    4
 }
 
 /// Whom a finding is about, in a few words.

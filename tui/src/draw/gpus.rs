@@ -1,7 +1,7 @@
 //! The list of GPUs: who is how full, as a bar and in numbers.
 
 use ebbtide_api::wire::GpuStatus;
-use ebbtide_core::{DeviceMemory, GpuKind, GpuSample, GpuState, MemorySource, SeriesPart};
+use ebbtide_core::{DeviceMemory, GpuKind, GpuSample, GpuState, MemorySource};
 
 use super::palette::{self, LOUD, QUIET, USED};
 use super::pen::{Pen, window};
@@ -31,9 +31,6 @@ pub(super) fn draw(pen: &mut Pen<'_>, model: &Model) {
     };
     let focused = model.pane == Pane::Gpus;
     pen.rule("GPUs", &note, focused);
-    if gpus.is_empty() {
-        pen.text((2, 1), "no GPU is known; the notes (n) say why", pen.width(), QUIET);
-    }
     for (y, place) in (1..).zip(first..shown) {
         draw_gpu(pen, y, &gpus[place]);
         if place == selected {
@@ -45,20 +42,19 @@ pub(super) fn draw(pen: &mut Pen<'_>, model: &Model) {
 fn draw_gpu(pen: &mut Pen<'_>, y: u16, status: &GpuStatus) {
     let gpu = &status.gpu;
     let width = pen.width();
-    let name_width = (width / 4).clamp(8, 30);
+    let name_width = (width * 3 / 10).clamp(8, 32);
     let end = pen.text((2, y), &gpu.index.to_string(), 4, LOUD) + 1;
     pen.text((end, y), &label(gpu), name_width.saturating_sub(end), QUIET);
     let mut right = width;
     if width >= 70 {
-        if let Some(judgement) = row::judgement(status, SeriesPart::Device) {
-            let style = palette::diagnosis(judgement.diagnosis);
-            pen.text((right - DIAGNOSIS, y), judgement.diagnosis.name(), DIAGNOSIS, style);
+        if let Some(diagnosis) = row::gravest(status) {
+            pen.text((right - DIAGNOSIS, y), diagnosis.name(), DIAGNOSIS, palette::diagnosis(diagnosis));
         }
         right -= DIAGNOSIS + 1;
     }
     if width >= 90 {
-        let util = gpu.utilization.map_or_else(|_| UNKNOWN.to_owned(), |p| p.0.to_string());
-        pen.text((right - UTILIZATION, y), &format!("util {util:>3} %"), UTILIZATION, QUIET);
+        let util = gpu.utilization.map_or_else(|_| UNKNOWN.to_owned(), |p| format!("{:>3} %", p.0));
+        pen.text((right - UTILIZATION, y), &format!("util {util}"), UTILIZATION, QUIET);
         right -= UTILIZATION + 1;
     }
     let x = name_width + 1;
@@ -125,5 +121,7 @@ fn label(gpu: &GpuSample) -> String {
         Ok(MemorySource::NvmlV1) => ", with reserved",
         _ => "",
     };
-    format!("{}{kind}{source}", gpu.name)
+    // All are of one maker: its name would push the model's off a narrow screen.
+    let name = gpu.name.strip_prefix("NVIDIA ").unwrap_or(&gpu.name);
+    format!("{name}{kind}{source}")
 }

@@ -1,7 +1,7 @@
 //! The first line: which machine, how it fares, what is read, and whether what is shown is of now.
 
 use ebbtide_api::wire::{Health, Level, Status};
-use ebbtide_core::{GpuKind, GpuState};
+use ebbtide_core::{GpuKind, GpuState, Severity};
 
 use super::palette::{self, LOUD, QUIET};
 use super::pen::Pen;
@@ -23,8 +23,11 @@ pub(super) fn draw(pen: &mut Pen<'_>, model: &Model, look: &Look) {
         }
         x = pen.text((x, 0), &text, room - x, style) + 2;
     }
-    if let Some(note) = notes(&status.health).first() {
-        pen.text((0, 1), &format!("! {note}"), width, palette::severity(ebbtide_core::Severity::Warning));
+    let notes = notes(model);
+    if let Some(note) = notes.first() {
+        let more = if notes.len() > 1 { format!("(n: {} more) ", notes.len() - 1) } else { String::new() };
+        let warning = palette::severity(Severity::Warning);
+        pen.text((0, 1), &format!("! {more}{note}"), width, warning);
     }
 }
 
@@ -68,8 +71,17 @@ fn link(link: &Link) -> String {
     }
 }
 
-/// What the daemon has to say of itself, the gravest first.
-pub(super) fn notes(health: &Health) -> Vec<String> {
+/// What is wrong with the connection and what the daemon has to say of itself, the gravest first.
+pub(super) fn notes(model: &Model) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Link::Broken(why) = &model.link {
+        notes.push(why.clone());
+    }
+    notes.extend(model.status.iter().flat_map(|status| of_daemon(&status.health)));
+    notes
+}
+
+fn of_daemon(health: &Health) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(why) = &health.store_error {
         notes.push(format!("nothing is being stored: {why}"));

@@ -91,7 +91,7 @@ pub fn areas(screen: Rect, wants: Wants) -> Areas {
 /// The height of chart and findings side by side: what the process table leaves, within reason.
 fn middle(rest: u16, wants: Wants) -> u16 {
     let table = 2 + rows(wants.rows);
-    rest.saturating_sub(table).clamp((rest * 2 / 5).max(6), (rest * 3 / 5).max(6))
+    rest.saturating_sub(table).clamp((rest * 2 / 5).max(6), (rest * 3 / 4).max(6))
 }
 
 fn beside(band: Rect) -> (Rect, Rect) {

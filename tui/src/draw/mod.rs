@@ -1,6 +1,7 @@
 //! What the state looks like. Reads the state, changes nothing, and writes into a buffer of any size.
 
 mod chart;
+mod detail;
 mod findings;
 mod footer;
 mod gpus;
@@ -36,20 +37,23 @@ pub struct Look {
 
 /// Draws the whole screen.
 pub fn screen(buf: &mut Buffer, area: Rect, model: &Model, look: &Look) {
-    let notes = model.status.as_ref().is_some_and(|s| !header::notes(&s.health).is_empty());
-    let wants =
-        Wants { gpus: model.gpus().len(), findings: model.findings().len(), rows: model.rows().len(), notes };
+    let wants = Wants {
+        gpus: model.gpus().len(),
+        findings: model.findings().len(),
+        rows: model.rows().len(),
+        notes: model.status.is_some() && !header::notes(model).is_empty(),
+    };
     let areas = areas(area, wants);
     header::draw(&mut Pen::new(buf, areas.header), model, look);
     footer::draw(&mut Pen::new(buf, areas.footer));
-    if model.status.is_some() {
+    if model.selected_gpu().is_some() {
         gpus::draw(&mut Pen::new(buf, areas.gpus), model);
         chart::draw(&mut Pen::new(buf, areas.chart), model);
         processes::draw(&mut Pen::new(buf, areas.processes), model);
         findings::draw(&mut Pen::new(buf, areas.findings), model);
     } else {
         let body = Rect { y: areas.header.bottom(), height: area.height.saturating_sub(2), ..area };
-        draw_waiting(&mut Pen::new(buf, body), &model.link);
+        draw_empty(&mut Pen::new(buf, body), model);
     }
     overlay::draw(buf, area, model, look);
     if look.ascii {
@@ -60,15 +64,18 @@ pub fn screen(buf: &mut Buffer, area: Rect, model: &Model, look: &Look) {
     }
 }
 
-/// What stands on an empty screen: that nothing has come yet, and why.
-fn draw_waiting(pen: &mut Pen<'_>, link: &Link) {
+/// What stands on a screen that has no GPU to show: that there is none yet or at all, and why.
+fn draw_empty(pen: &mut Pen<'_>, model: &Model) {
     let width = usize::from(pen.width().saturating_sub(4));
-    let (first, why) = match link {
-        Link::Broken(why) => ("Not connected; trying again.", why.as_str()),
-        _ => ("Waiting for the daemon's first status.", ""),
+    let first = match (&model.link, &model.status) {
+        (_, Some(_)) => "No GPU is known.",
+        (Link::Broken(_), None) => "Not connected; trying again.",
+        _ => "Waiting for the daemon's first status.",
     };
     pen.text((2, 1), first, pen.width(), LOUD);
-    for (y, line) in (3..).zip(wording::wrap(why, width)) {
+    let notes = header::notes(model);
+    let lines = notes.iter().flat_map(|note| wording::wrap(note, width));
+    for (y, line) in (3..).zip(lines) {
         pen.text((2, y), &line, pen.width(), QUIET);
     }
 }

@@ -10,6 +10,9 @@ use super::wording::{self, UNKNOWN};
 use crate::model::{Model, Pane};
 use crate::row::{Row, RowKey};
 
+/// From this width on the whole sum fits beside the title.
+const WIDE_SUM: u16 = 126;
+
 /// One column of the table.
 struct Column {
     title: &'static str,
@@ -40,7 +43,7 @@ pub(super) fn draw(pen: &mut Pen<'_>, model: &Model) {
     };
     let rows = model.rows();
     let title = format!("Processes on GPU {} by {}", gpu.gpu.index, model.order.name());
-    pen.rule(&title, &sum(&gpu.ledger), focused);
+    pen.rule(&title, &sum(&gpu.ledger, pen.width()), focused);
     let columns = place(pen.width());
     for (x, width, column) in &columns {
         cell(pen, (*x, 1), *width, column, (column.title.to_owned(), QUIET));
@@ -162,22 +165,21 @@ fn since(row: &Row<'_>, now: Ts) -> (String, Style) {
 }
 
 /// The ledger's identity in numbers, or which of its terms is missing.
-fn sum(ledger: &Ledger) -> String {
+fn sum(ledger: &Ledger, width: u16) -> String {
     if let Some(term) = ledger.missing.first() {
         let (name, why) = match term {
             Term::Device => ("device memory", ledger.total.err()),
             Term::DriverReserved => ("driver reserved", ledger.driver_reserved.err()),
             Term::Processes => ("process list", ledger.processes.err()),
-            Term::ProcessMemory => ("a process's memory", ledger.processes.err()),
+            Term::ProcessMemory => ("memory of a process", ledger.processes.err()),
         };
-        return format!("no sum: {name} {}", why.unwrap_or(Absent::NotYet));
+        return format!("no sum: {name} unknown ({})", why.unwrap_or(Absent::NotYet));
     }
-    format!(
-        "{} = free {} + reserved {} + processes {} + unattributed {}",
-        wording::value(ledger.total),
-        wording::value(ledger.free),
-        wording::value(ledger.driver_reserved),
-        wording::value(ledger.processes),
-        wording::value(ledger.unattributed),
-    )
+    let [free, processes] = [ledger.free, ledger.processes].map(wording::value);
+    if width < WIDE_SUM {
+        return format!("processes {processes}, free {free}");
+    }
+    let [total, reserved] = [ledger.total, ledger.driver_reserved].map(wording::value);
+    let rest = wording::value(ledger.unattributed);
+    format!("{total} = free {free} + reserved {reserved} + processes {processes} + unattributed {rest}")
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use ebbtide_api::wire::Level;
+use ebbtide_api::Client;
+use ebbtide_api::wire::{Level, Status};
 use ebbtide_core::*;
 use jiff::tz::TimeZone;
 use proptest::prelude::*;
@@ -11,11 +12,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::{Look, screen};
-use crate::event::Event;
+use crate::event::{Command, Event};
 use crate::model::Model;
-use crate::text_of;
 use crate::update::update;
 use crate::world;
+use crate::{Replay, text_of};
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (160, 50)];
 
@@ -23,10 +24,22 @@ fn look(ascii: bool, colour: bool) -> Look {
     Look { ascii, colour, zone: TimeZone::UTC }
 }
 
+/// The state after `events`; what it asks of the past is answered from the statuses among them.
 fn model(events: impl IntoIterator<Item = Event>) -> Model {
+    let events: Vec<Event> = events.into_iter().collect();
+    let recorded = events.iter().filter_map(|e| match e {
+        Event::Status(status) => Some(Status::clone(status)),
+        _ => None,
+    });
+    let replay = Replay::new(recorded.collect(), Duration::ZERO);
     let mut model = Model::default();
     for event in events {
-        let _commands = update(&mut model, Duration::ZERO, event);
+        for command in update(&mut model, Duration::ZERO, event) {
+            if let Command::Ask(query) = command {
+                let answer = Ok(replay.history(&query).unwrap());
+                let _commands = update(&mut model, Duration::ZERO, Event::History { query, answer });
+            }
+        }
     }
     model
 }
@@ -35,7 +48,7 @@ fn key(code: KeyCode) -> Event {
     Event::Key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
-fn shown(status: ebbtide_api::wire::Status) -> Event {
+fn shown(status: Status) -> Event {
     Event::Status(Box::new(status))
 }
 
@@ -95,6 +108,16 @@ fn one_lost_gpu_and_a_daemon_in_need() {
     status.health.unstored_ticks = 12;
     let silent = Event::Disconnected("the connection to the daemon broke".to_owned());
     snapshot("lost", &model([shown(status), key(KeyCode::Right), silent]));
+}
+
+#[test]
+fn no_driver_says_why_instead_of_nothing() {
+    let mut status = world::status(world::tick(0), Vec::new());
+    status.level = Level::Unknown;
+    let why = "no driver: libnvidia-ml.so.1 was not found; install the NVIDIA driver, or set probe.library";
+    status.health.probe.notes =
+        vec![why.to_owned(), "container ids are blind: mount /sys/fs/cgroup".to_owned()];
+    snapshot("no_driver", &model([shown(status)]));
 }
 
 #[test]

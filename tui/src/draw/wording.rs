@@ -7,6 +7,9 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 /// What stands where a value is not known.
 pub(super) const UNKNOWN: &str = "–";
 
+/// What a number is written with.
+const FIGURE: [char; 12] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', '.', '-'];
+
 /// A value, or that it is not known.
 pub(super) fn value<T: std::fmt::Display>(reading: Reading<T>) -> String {
     reading.map_or_else(|_| UNKNOWN.to_owned(), |v| v.to_string())
@@ -100,8 +103,10 @@ pub(super) fn forecast(forecast: &Forecast, now: Ts) -> String {
 
 /// A rate and its band.
 pub(super) fn band(band: &RateBand) -> String {
-    let [rate, low, high] = [band.rate, band.low, band.high];
-    format!("{rate} ({} to {})", figure(low.mib_per_min()), figure(high.mib_per_min()))
+    let [rate, low, high] = [band.rate, band.low, band.high].map(|r| r.to_string());
+    // The unit is said once where all three have the same.
+    let low = low.strip_suffix(rate.trim_start_matches(FIGURE)).unwrap_or(&low);
+    format!("{rate} ({low} to {high})")
 }
 
 /// A number with as many decimals as it deserves.
@@ -177,8 +182,10 @@ mod tests {
     #[test]
     fn rates_carry_their_band() {
         let rate = ByteRate::from_mib_per_min;
-        let b = RateBand { rate: rate(4.1), low: rate(3.75), high: rate(0.025) };
-        assert_eq!(band(&b), "4.1 MiB/min (3.8 to 0.03)");
+        let b = RateBand { rate: rate(4.1), low: rate(-3.75), high: rate(6.0) };
+        assert_eq!(band(&b), "4.1 MiB/min (-3.8 to 6.0 MiB/min)");
+        let b = RateBand { rate: rate(2048.0), low: rate(1.0), high: rate(4096.0) };
+        assert_eq!(band(&b), "2.0 GiB/min (1.0 MiB/min to 4.0 GiB/min)");
     }
 
     proptest! {
