@@ -325,7 +325,7 @@ fn a_hung_driver_does_not_keep_the_source_from_ending() {
     let scenario = eight().fault(Fault::hang("nvmlDeviceGetUtilizationRates"));
     let mut bench = Bench::with(&scenario, &config);
     let sweep = bench.next();
-    assert!(sweep.gpus.is_empty() && noted(&sweep, "has not answered"));
+    assert!(sweep.gpus.is_empty() && noted(&sweep, "is being opened"));
     let dropped = Instant::now();
     let Bench { source, driver, .. } = bench;
     drop(source);
@@ -387,4 +387,66 @@ fn a_gpu_that_may_not_be_opened_is_named_and_the_others_are_read() {
     let sweep = Bench::new(&eight().fault(hidden)).next();
     assert_eq!(sweep.gpus.len(), 7);
     assert!(noted(&sweep, "GPU 1 cannot be opened"));
+}
+
+#[test]
+fn a_gpu_that_is_missing_after_a_reload_is_lost_and_the_others_keep_their_names() {
+    let scenario = eight();
+    let mut bench = Bench::new(&scenario);
+    let before = bench.next();
+    let mut seven = scenario.clone();
+    seven.gpus.remove(2);
+    seven.outages.push(Outage { from_ms: scenario.now_ms(), until_ms: None, init_code: 9 });
+    bench.driver.set(&seven).unwrap();
+    bench.until(|sweep| sweep.gpus.iter().all(|g| g.state == GpuState::Lost));
+    seven.outages[0].until_ms = Some(scenario.now_ms());
+    bench.driver.set(&seven).unwrap();
+    let (sweep, events) = bench.until(|sweep| sweep.gpus.iter().any(|g| g.memory.is_ok()));
+    assert_eq!(events, [EventKind::GpuLost, EventKind::DriverReload]);
+    assert_eq!(sweep.gpus.len(), 8);
+    for gpu in &sweep.gpus {
+        let same = before.gpus.iter().find(|g| g.uuid == gpu.uuid).unwrap();
+        if gpu.uuid == before.gpus[2].uuid {
+            assert_eq!(gpu.state, GpuState::Lost);
+        } else {
+            assert_eq!((gpu.state, gpu.memory), (GpuState::Present, same.memory));
+        }
+    }
+}
+
+#[test]
+fn instances_of_a_lost_gpu_are_lost_with_it_and_not_forgotten() {
+    let gpu = Gpu::h100(0).mig("1g.10gb", Bytes(10 * GIB)).process(holding(7, 100).in_mig(0));
+    let mut bench = Bench::new(&Scenario::new().gpu(gpu).gpu(Gpu::h100(1)));
+    bench.next();
+    bench.driver.set_live(&Live::default().fault(Fault::code(15, "*").gpu(0))).unwrap();
+    let mut events = Vec::new();
+    for _ in 0..90 {
+        let sweep = bench.next();
+        events.extend(sweep.events.iter().map(|event| event.kind.clone()));
+        let states: Vec<_> = sweep.gpus.iter().map(|g| g.state).collect();
+        assert_eq!(states, [GpuState::Lost, GpuState::Lost, GpuState::Present]);
+    }
+    assert_eq!(events, [EventKind::GpuLost], "one card, one loss");
+    bench.driver.set_live(&Live::default()).unwrap();
+    let (_, events) = bench.until(all_present);
+    assert_eq!(events, [EventKind::GpuBack]);
+}
+
+#[test]
+fn what_was_not_offered_is_asked_for_again_after_a_while() {
+    let refused = Fault::code(3, "nvmlDeviceGetMemoryInfo*");
+    let scenario = Scenario::new().gpu(Gpu::h100(0).process(holding(7, 100)));
+    let mut bench = Bench::new(&scenario.clone().fault(refused));
+    assert_eq!(bench.next().gpus[0].kind, GpuKind::Unified);
+    bench.driver.set(&scenario).unwrap();
+    let (sweep, _) = bench.until(|sweep| sweep.gpus[0].kind == GpuKind::Discrete);
+    assert_eq!(sweep.gpus[0].memory.unwrap().source, MemorySource::NvmlV2);
+}
+
+#[test]
+fn an_upgraded_driver_under_an_old_module_is_named() {
+    let outage = Outage { init_code: 18, ..Outage::absent() };
+    let mut bench = Bench::new(&Scenario { outages: vec![outage], ..eight() });
+    assert!(noted(&bench.next(), "reload the module or reboot"));
 }

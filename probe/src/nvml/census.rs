@@ -51,7 +51,11 @@ impl Census {
     fn add_gpu(&mut self, driver: &mut Driver, index: u32) -> Result<(), Fault> {
         let handle = driver.by_index(index)?;
         let uuid = GpuUuid::new(&text::clean(&driver.uuid(handle)?));
-        let partitioned = driver.is_partitioned(handle).unwrap_or(false);
+        let partitioned = match driver.is_partitioned(handle) {
+            Ok(partitioned) => partitioned,
+            Err(fault) if fault.reach() == Reach::Reading => false,
+            Err(fault) => return Err(fault),
+        };
         let name = name_of(driver, handle);
         self.found.push(Found {
             handle,
@@ -64,26 +68,36 @@ impl Census {
         if partitioned { self.add_instances(driver, handle, (index, &uuid)) } else { Ok(()) }
     }
 
+    /// A slot that refuses is passed over like an empty one.
     fn add_instances(
         &mut self,
         driver: &mut Driver,
         parent: Handle,
         (index, parent_uuid): (u32, &GpuUuid),
     ) -> Result<(), Fault> {
-        for slot in 0..driver.mig_slots(parent)? {
-            let handle = match driver.mig_instance(parent, slot) {
-                Ok(handle) => handle,
+        let slots = match driver.mig_slots(parent) {
+            Err(fault) if fault.reach() == Reach::Driver => return Err(fault),
+            slots => slots.unwrap_or(0),
+        };
+        for slot in 0..slots {
+            match instance(driver, parent, slot) {
+                Ok((handle, uuid, (gpu_instance, compute_instance))) => {
+                    let id = MigId { parent: parent_uuid.clone(), gpu_instance, compute_instance };
+                    let (name, kind) = (name_of(driver, handle), GpuKind::Mig(id));
+                    self.found.push(Found { handle, uuid, index, name, kind, partitioned: false });
+                }
                 Err(fault) if fault.reach() == Reach::Driver => return Err(fault),
-                Err(_) => continue,
-            };
-            let uuid = GpuUuid::new(&text::clean(&driver.uuid(handle)?));
-            let (gpu_instance, compute_instance) = driver.mig_ids(handle)?;
-            let kind = GpuKind::Mig(MigId { parent: parent_uuid.clone(), gpu_instance, compute_instance });
-            let name = name_of(driver, handle);
-            self.found.push(Found { handle, uuid, index, name, kind, partitioned: false });
+                Err(_) => {}
+            }
         }
         Ok(())
     }
+}
+
+fn instance(driver: &mut Driver, parent: Handle, slot: u32) -> Result<(Handle, GpuUuid, (u32, u32)), Fault> {
+    let handle = driver.mig_instance(parent, slot)?;
+    let uuid = GpuUuid::new(&text::clean(&driver.uuid(handle)?));
+    Ok((handle, uuid, driver.mig_ids(handle)?))
 }
 
 /// A device without a readable name is still a device.

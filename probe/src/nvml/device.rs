@@ -91,13 +91,30 @@ impl Device {
     /// was opened anew.
     pub(super) fn found_again(&mut self, found: &Found) {
         if self.handle != Some(found.handle) {
-            self.account = Account::Untried;
-            self.has_utilization = true;
-            self.offers = [true; 3];
+            self.forget_refusals();
         }
         self.handle = Some(found.handle);
         self.index = found.index;
         self.partitioned = found.partitioned;
+    }
+
+    /// What was not offered is asked for again.
+    fn forget_refusals(&mut self) {
+        if self.account == Account::ProcessSum || self.handle.is_none() {
+            self.account = Account::Untried;
+        }
+        self.has_utilization = true;
+        self.offers = [true; 3];
+    }
+
+    /// Why it does not answer; `None` while it does.
+    pub(super) fn loss(&self) -> Option<Fault> {
+        self.lost.filter(|_| !self.is_present())
+    }
+
+    /// Whether it is an instance of the GPU `parent`.
+    pub(super) fn is_instance_of(&self, parent: &GpuUuid) -> bool {
+        matches!(&self.kind, GpuKind::Mig(id) if id.parent == *parent)
     }
 
     /// Whether it answers, as far as known.
@@ -155,7 +172,10 @@ impl Device {
             return Ok(());
         }
         match driver.by_uuid(self.uuid.as_str()) {
-            Ok(handle) => self.handle = Some(handle),
+            Ok(handle) => {
+                self.handle = Some(handle);
+                self.watch(driver);
+            }
             Err(fault) if fault.reach() == Reach::Driver => return Err(fault),
             Err(_) => self.retry.failed(now_ms),
         }
@@ -227,6 +247,9 @@ impl Device {
         match figures {
             Ok(figures) => {
                 self.account = account;
+                if self.kind == GpuKind::Unified {
+                    self.kind = GpuKind::Discrete;
+                }
                 Ok(figures.memory())
             }
             Err(fault) if fault.reach() == Reach::Reading => Ok(Err(fault.absent())),
@@ -298,8 +321,9 @@ impl Device {
         list.entries.iter().map(|p| p.memory).sum()
     }
 
-    /// Asks after its health; what it does not tell is no complaint.
+    /// Asks after its health, which it need not tell, and from now on again for what it did not offer before.
     pub(super) fn check(&mut self, driver: &mut Driver) {
+        self.forget_refusals();
         if let Some(handle) = self.handle.filter(|_| !self.is_instance()) {
             self.vitals = driver.vitals(handle).unwrap_or_default();
         }

@@ -33,6 +33,10 @@ const UNDER_WAY: usize = 1;
 /// of a call has wedged GPUs (github.com/NVIDIA/dcgm-exporter, issue 84); a call that hangs is not waited for.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(2);
 
+/// Until then a driver that has never answered is being opened rather than hung: without persistence mode that
+/// takes 1 to 3 s a GPU (docs.nvidia.com/deploy/driver-persistence/overview.html).
+const OPENING: Duration = Duration::from_secs(60);
+
 /// The most events kept while nobody asks; older ones are dropped and the drop is noted.
 const MAX_EVENTS: usize = 256;
 
@@ -74,7 +78,10 @@ pub struct NvmlSource {
     /// Since when an answer is outstanding beyond its deadline.
     hung_since: Option<Instant>,
     last: Sweep,
+    answered: bool,
     restarts: u64,
+    /// The thread ended and could not be started again.
+    down: bool,
 }
 
 /// The two channels to the NVML thread.
@@ -93,7 +100,7 @@ impl NvmlSource {
         let link = Link::start(config.clone())?;
         let health = ProbeHealth { source: "nvml".to_owned(), ..ProbeHealth::default() };
         let last = Sweep { gpus: Vec::new(), events: Vec::new(), health };
-        Ok(Self { config, link, hung_since: None, last, restarts: 0 })
+        Ok(Self { config, link, hung_since: None, last, answered: false, restarts: 0, down: false })
     }
 
     fn take_late_answer(&mut self) {
@@ -144,6 +151,7 @@ impl NvmlSource {
             tracing::warn!(excess, "more driver events than are kept while the driver hangs");
         }
         self.last = Sweep { events, ..answer };
+        self.answered = true;
     }
 
     /// A new thread in the place of one that ended, which only a panic makes it do.
@@ -153,9 +161,14 @@ impl NvmlSource {
                 self.link = link;
                 self.hung_since = None;
                 self.restarts += 1;
+                self.down = false;
                 tracing::error!("the NVML thread ended and was started again");
             }
-            Err(error) => tracing::error!(%error, "the NVML thread ended and could not be started again"),
+            Err(error) if !self.down => {
+                self.down = true;
+                tracing::error!(%error, "the NVML thread ended and could not be started again");
+            }
+            Err(_) => {}
         }
     }
 
@@ -172,14 +185,25 @@ impl NvmlSource {
     fn annotated(&self, gpus: Vec<RawGpu>, events: Vec<WorldEvent>) -> Sweep {
         let mut health = self.last.health.clone();
         health.reopened += self.restarts;
-        if let Some(since) = self.hung_since {
-            health.notes.push(format!(
-                "the NVIDIA driver has not answered for {} s, so GPU figures are missing: look at the kernel log \
-                 for XID 119 or a stuck nvidia task",
-                since.elapsed().as_secs()
-            ));
+        health.notes.extend(self.hung_since.map(|since| self.hang_note(since.elapsed())));
+        if self.down {
+            health.notes.push("the NVML thread cannot be started: raise the limit of tasks".to_owned());
         }
         Sweep { gpus, events, health }
+    }
+
+    fn hang_note(&self, waited: Duration) -> String {
+        let seconds = waited.as_secs();
+        if !self.answered && waited < OPENING {
+            return format!(
+                "the NVIDIA driver is being opened, for {seconds} s now: persistence mode (nvidia-smi -pm 1) makes \
+                 that faster"
+            );
+        }
+        format!(
+            "the NVIDIA driver has not answered for {seconds} s, so GPU figures are missing: look at the kernel \
+             log for XID 119 or a stuck nvidia task"
+        )
     }
 }
 

@@ -9,7 +9,7 @@ use super::census::{Census, Found};
 use super::device::{Device, Round};
 use super::driver::{Driver, Meter};
 use super::fault::{Fault, Reach};
-use super::schedule::{Backoff, Cadence};
+use super::schedule::{Backoff, Cadence, LIST_FLOOR};
 use crate::source::Sweep;
 
 /// The most XIDs taken in one sweep; a GPU that reports more is broken, and the rest waits for the next sweep.
@@ -118,17 +118,15 @@ impl Session {
         let Census { found, refused } = Census::take(driver)?;
         self.refused = refused;
         self.recount_wanted = false;
-        self.devices.retain(|d| !d.is_instance() || found.iter().any(|f| f.uuid == d.uuid));
-        let count = found.len();
+        let taken_down = |d: &Device| found.iter().any(|f| d.is_instance_of(&f.uuid));
+        self.devices.retain(|d| found.iter().any(|f| f.uuid == d.uuid) || !taken_down(d));
+        let (interval, count) = (self.config.list_interval.max(LIST_FLOOR), found.len());
         for (place, found) in found.iter().enumerate() {
-            let phase = self.config.list_interval * u32::try_from(place).unwrap_or(0)
-                / u32::try_from(count).unwrap_or(u32::MAX).max(1);
-            self.adopt(found, phase, driver);
+            self.adopt(found, interval.mul_f64(place as f64 / count as f64), driver);
         }
         for device in self.devices.iter_mut().filter(|d| d.is_present()) {
             if !found.iter().any(|f| device.answers_to(f.handle)) {
                 device.lose(Fault::GpuLost, now_ms);
-                self.events.extend(device.announce_loss());
             }
         }
         self.devices.sort_by_key(|d| (d.index, d.is_instance()));
@@ -155,7 +153,6 @@ impl Session {
     fn read_devices(&mut self, driver: &mut Driver, round: Round) -> Result<(), Fault> {
         let now_ms = round.tick.mono_ms;
         let mut throttled = false;
-        let mut failed = None;
         for device in &mut self.devices {
             device.seek(driver, now_ms)?;
             match device.read(driver, round) {
@@ -163,7 +160,6 @@ impl Session {
                 Err(fault) if fault.reach() == Reach::Driver => return Err(fault),
                 Err(fault) => {
                     device.lose(fault, now_ms);
-                    failed = Some(fault);
                     if device.is_instance() {
                         self.recount_wanted = true;
                         self.recount.failed(now_ms);
@@ -172,18 +168,21 @@ impl Session {
             }
         }
         self.throttled_ticks += u64::from(throttled);
-        self.conclude(failed)
+        self.conclude()
     }
 
-    fn conclude(&mut self, failed: Option<Fault>) -> Result<(), Fault> {
+    /// Tells of losses and returns. Where no device answers, the fault may be the driver's: then the GPUs are only
+    /// called lost where the driver has said so of them.
+    fn conclude(&mut self) -> Result<(), Fault> {
         let answering = self.devices.iter().any(Device::is_present);
-        let proven = failed.is_some_and(Fault::is_loss);
+        let failed = self.devices.iter().filter_map(Device::loss).next_back();
+        let proven = failed.is_some_and(|fault| fault.reach() == Reach::Device && fault.is_loss());
         if answering || proven {
             let gone = self.devices.iter_mut().filter(|d| !d.is_present() && !d.is_instance());
             self.events.extend(gone.filter_map(Device::announce_loss));
         }
         if !answering && !self.devices.is_empty() {
-            return Err(failed.or(self.why_closed).unwrap_or(Fault::GpuLost));
+            return Err(failed.unwrap_or(Fault::GpuLost));
         }
         self.opening.reset();
         self.why_closed = None;
