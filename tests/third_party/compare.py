@@ -1,9 +1,9 @@
 """Compares what other people's tools read from the simulated driver with what ebbtide reports.
 
-compare.py compare --library-dir DIR (--status FILE | --binary EBBTIDE --socket PATH) [--save FILE]
+compare.py compare --library-dir DIR (--status FILE | --binary EBBTIDE --socket PATH) [--save FILE] [--nvidia-smi PATH]
 compare.py read nvidia-ml-py|nvitop     prints what that library reads, as JSON; run by `compare`
 
-DIR holds libnvidia-ml.so.1 and its scenario. Run it with the Python that has the tools installed. Exits 0 when every
+DIR holds libnvidia-ml.so.1 and its scenario. With --nvidia-smi, that program is compared instead of the others. Run it with the Python that has the tools installed. Exits 0 when every
 value agrees, 1 when one does not, 2 when a side could not be read.
 """
 
@@ -14,12 +14,13 @@ import pathlib
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree
 
 MIB = 1 << 20
 # Seconds until a daemon that has just been started must have read every list; lists are read every 5 s at most.
 PATIENCE = 30
-# Unit in which a tool tells an amount: gpustat prints whole MiB, rounded down.
-UNIT = {"nvidia-ml-py": 1, "nvitop": 1, "gpustat": MIB}
+# Unit in which a tool tells an amount: some print whole MiB, rounded down.
+UNIT = {"nvidia-ml-py": 1, "nvitop": 1, "gpustat": MIB, "nvidia-smi": MIB}
 
 
 class Unreadable(Exception):
@@ -78,7 +79,19 @@ def amount(mib):
     return mib * MIB if isinstance(mib, int) else None
 
 
-def run_tools(library_dir):
+def nvidia_smi_reading(text):
+    def mib(element):
+        words = element.text.split()
+        return int(words[0]) * MIB if words[1:] == ["MiB"] else None
+
+    reading = {}
+    for gpu in xml.etree.ElementTree.fromstring(text).iter("gpu"):
+        processes = {p.findtext("pid"): mib(p.find("used_memory")) for p in gpu.iter("process_info")}
+        reading[gpu.findtext("uuid")] = {"used": mib(gpu.find("fb_memory_usage/used")), "processes": processes}
+    return reading
+
+
+def run_tools(library_dir, nvidia_smi):
     """Runs each tool as its users do: the loader finds the library by LD_LIBRARY_PATH."""
     python = pathlib.Path(sys.executable)
     environment = {**os.environ, "LD_LIBRARY_PATH": str(library_dir)}
@@ -89,6 +102,8 @@ def run_tools(library_dir):
             raise Unreadable(f"{' '.join(map(str, command))} exited with {done.returncode}:\n{done.stderr.strip()}")
         return done.stdout
 
+    if nvidia_smi:
+        return {"nvidia-smi": nvidia_smi_reading(output(nvidia_smi, "-q", "-x"))}
     # The screen of nvitop rounds to GiB; that it draws at all is checked, its values come from its library.
     output(python.with_name("nvitop"), "--once")
     return {
@@ -155,7 +170,7 @@ def agree(theirs, ours, unit):
 
 
 def compare(arguments):
-    readings = run_tools(arguments.library_dir)
+    readings = run_tools(arguments.library_dir, arguments.nvidia_smi)
     if arguments.status:
         status = json.loads(pathlib.Path(arguments.status).read_text())
     else:
@@ -170,7 +185,7 @@ def compare(arguments):
             print(f"{tool:13} {uuid:41} {what:14} {there!s:>14} {here!s:>14}  {verdict}")
             compared += verdict == "same"
             differences += verdict == "DIFFERS"
-    print(f"{compared} values agree, {differences} differ (gpustat to the MiB, the others to the byte)")
+    print(f"{compared} values agree, {differences} differ (gpustat and nvidia-smi to the MiB, the others to the byte)")
     return 0 if compared and not differences else 1
 
 
@@ -184,6 +199,7 @@ def main():
     against.add_argument("--status", help="a status that was already written")
     against.add_argument("--binary", help="the ebbtide to ask")
     against.add_argument("--socket", help="the socket of the daemon to ask")
+    against.add_argument("--nvidia-smi", help="compare this program only")
     against.add_argument("--save", help="where to keep the status that was compared")
     arguments = parser.parse_args()
     if arguments.mode == "read":

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Tries NVIDIA's own nvidia-smi, from Debian's non-free component, against the simulated driver, and lists what that
-# lacks. An extra that never fails a build: the package may be out of reach.
+# Tries NVIDIA's own nvidia-smi, from Debian's non-free component, against the simulated driver: does it agree with
+# ebbtide, and what does it miss? An extra that never fails a build: the package may be out of reach, and it asks
+# for internal calls that nobody documents.
 #
-#   tests/third_party/nvidia_smi.sh WORLD     a directory with libnvidia-ml.so.1 and its scenario
+#   tests/third_party/nvidia_smi.sh WORLD     a directory with libnvidia-ml.so.1, its scenario, and ebbtide's status
 set -uo pipefail
 
-world=${1:?a directory with libnvidia-ml.so.1 and its scenario}
+world=${1:?a directory with libnvidia-ml.so.1, its scenario, and status.json}
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/ebbtide-nvidia-smi.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 
@@ -33,18 +35,26 @@ dpkg -x "$scratch"/nvidia-smi_*.deb "$scratch/root" || skip "the package cannot 
 smi=$(find "$scratch/root" -name nvidia-smi -type f -perm -u+x | head -n 1)
 [ -n "$smi" ] || skip "the package holds no nvidia-smi"
 
-for arguments in "--version" "-L" "" "--query-gpu=index,memory.used,memory.total --format=csv" \
-    "--query-compute-apps=pid,used_memory --format=csv"; do
-    echo "--- nvidia-smi $arguments"
+# It refuses a library of another version, so the world is copied with the program's own.
+version=$(dpkg-deb -f "$scratch"/nvidia-smi_*.deb Version | sed 's/-.*//')
+mkdir "$scratch/world"
+cp "$world/libnvidia-ml.so.1" "$scratch/world/"
+sed "s/^driver_version = .*/driver_version = \"$version\"/" "$world/ebbtide-scenario.toml" > "$scratch/world/ebbtide-scenario.toml"
+
+echo "--- nvidia-smi $version"
+LD_LIBRARY_PATH=$scratch/world timeout 20 "$smi" 2>&1 | head -n 60
+python3 "$here/compare.py" compare --library-dir "$scratch/world" --status "$world/status.json" --nvidia-smi "$smi"
+for arguments in "pmon -c 1" "dmon -c 1" "topo -m"; do
     # Unquoted on purpose: a list of arguments.
-    LD_LIBRARY_PATH=$world timeout 20 "$smi" $arguments 2>&1 | head -n 40
-    echo "exit ${PIPESTATUS[0]}"
+    said=$(LD_LIBRARY_PATH=$scratch/world timeout 20 "$smi" $arguments 2>&1) || echo "nvidia-smi $arguments fails: $(echo "$said" | grep -v '^$' | tail -n 1)"
 done
-wanted=$(strings -a "$smi" 2> /dev/null | grep -E '^nvml[A-Z][A-Za-z0-9_]+$' | sort -u)
+# Calls that write, and those of vGPU hosts and of S-class units, are nothing that a monitor would miss.
+wanted=$(strings -a "$smi" 2> /dev/null | grep -E '^nvml[A-Z][A-Za-z0-9_]+$' | grep -vE 'Set[A-Z]|Reset|Create|Destroy|Clear|Modify|Remove|Vgpu|nvmlUnit' | sort -u)
 exported=$(nm -D --defined-only "$world/libnvidia-ml.so.1" 2> /dev/null | awk '{ print $3 }' | sort -u)
 if [ -n "$wanted" ] && [ -n "$exported" ]; then
     missing=$(comm -23 <(echo "$wanted") <(echo "$exported"))
-    echo "nvidia-smi names $(echo "$wanted" | wc -l) symbols; the simulated driver lacks $(echo "$missing" | grep -c .):"
-    echo "$missing" | column -c 120 2> /dev/null || echo "$missing"
+    echo "nvidia-smi names $(echo "$wanted" | wc -l) symbols that read; the simulated driver lacks $(echo "$missing" | grep -c .):"
+    echo "$missing" | tr '\n' ' ' | fold -s -w 116
+    echo
 fi
 exit 0

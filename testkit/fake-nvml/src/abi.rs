@@ -26,8 +26,8 @@ pub(crate) const fn version_of<T>(number: c_uint) -> c_uint {
 pub(crate) struct Out<T>(*mut T);
 
 impl<T: Copy> Out<T> {
-    /// An address that a caller put into a record.
-    fn to(address: *mut T) -> Self {
+    /// An address that a caller gave in a record, or as a bare word.
+    pub(crate) fn to(address: *mut T) -> Self {
         Self(address)
     }
 

@@ -4,6 +4,7 @@ mod accounting;
 mod board;
 mod errors;
 mod events;
+mod export_table;
 mod fields;
 mod identity;
 mod lifecycle;

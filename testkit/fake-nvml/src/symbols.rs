@@ -126,6 +126,7 @@ pub const SYMBOLS: &[&str] = &[
     "nvmlInit",
     "nvmlInitWithFlags",
     "nvmlInit_v2",
+    "nvmlInternalGetExportTable",
     "nvmlShutdown",
     "nvmlSystemGetCudaDriverVersion",
     "nvmlSystemGetCudaDriverVersion_v2",

@@ -7,9 +7,9 @@ use crate::code::Code;
 use crate::entry::device_calls;
 use crate::target::Target;
 
-/// Brand 18: NVIDIA, as data-centre cards report since Hopper.
-const BRAND_NVIDIA: c_uint = 18;
-/// Version of the GSP firmware equals the driver's.
+/// NVML_BRAND_NVIDIA, as data-centre cards report.
+const BRAND_NVIDIA: c_uint = 14;
+/// GSP firmware runs, as it does on data-centre cards.
 const GSP_ENABLED: c_uint = 1;
 
 device_calls! {

@@ -89,7 +89,7 @@ fn detail(target: &Target<'_>, list: &Out<ProcessDetailList>) -> Answer {
 
 /// The processes of a list in the widest record, from which the others are cut. Without a right to it, a
 /// partitioned parent tells nothing.
-fn details(target: &Target<'_>, kind: ProcessKind) -> Result<Vec<ProcessDetail>, Code> {
+pub(super) fn details(target: &Target<'_>, kind: ProcessKind) -> Result<Vec<ProcessDetail>, Code> {
     let gpu = target.gpu;
     if gpu.mig_parent_denied && target.mig.is_none() && !gpu.mig.is_empty() {
         return Err(Code::NO_PERMISSION);

@@ -20,9 +20,7 @@ library_calls! {
         version.set(call.scenario.cuda_version)
     }
     fn nvmlSystemGetProcessName(_call, pid: c_uint, text: Text, room: c_uint) {
-        let command = std::fs::read(format!("/proc/{pid}/cmdline")).map_err(|_| Code::NOT_FOUND)?;
-        let first = command.split(|byte| *byte == 0).next().unwrap_or_default();
-        text.set(room, &String::from_utf8_lossy(first))
+        text.set(room, &process_name(pid).ok_or(Code::NOT_FOUND)?)
     }
     fn nvmlDeviceGetCount(call, count: Out<c_uint>) { count.set(call.scenario.gpus.len() as c_uint) }
     fn nvmlDeviceGetCount_v2(call, count: Out<c_uint>) { count.set(call.scenario.gpus.len() as c_uint) }
@@ -33,7 +31,7 @@ library_calls! {
     fn nvmlDeviceGetHandleByPciBusId_v2(call, bus: Given, device: Out<Handle>) { by_bus(call, bus.text()?, &device) }
 }
 
-fn by_index(call: &Call, index: c_uint, device: &Out<Handle>) -> Answer {
+pub(super) fn by_index(call: &Call, index: c_uint, device: &Out<Handle>) -> Answer {
     if index as usize >= call.scenario.gpus.len() {
         return Err(Code::INVALID_ARGUMENT);
     }
@@ -73,4 +71,11 @@ fn hand(call: &Call, index: c_uint, place: Option<usize>, device: &Out<Handle>) 
         Some(code) => Err(Code(code)),
         None => device.set(Handle::new(index, place, call.generation)),
     }
+}
+
+/// The program of a process, as it was started.
+pub(super) fn process_name(pid: c_uint) -> Option<String> {
+    let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let program = command.split(|byte| *byte == 0).next()?;
+    Some(String::from_utf8_lossy(program).into_owned())
 }
