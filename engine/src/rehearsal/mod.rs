@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use crate::room;
 use crate::status::{self, Load, StatusError, StatusFile};
 use crate::vram::{EXTENT, Extent, Vram, VramError};
-use plan::LINGER;
 
 /// The file of truth in the rehearsal's directory.
 pub const TRUTH_FILE: &str = "rehearsal-truth.json";
@@ -68,7 +67,7 @@ pub struct Truth {
 /// Plays `plan`, scaled down where the machine is small, and keeps the status file of this process and the truth
 /// ([`TRUTH_FILE`]) in `dir` up to date.
 ///
-/// Ends when `stop` receives anything or its sender is dropped, and 30 s after the planned end at the latest. A
+/// Ends when `stop` receives anything or its sender is dropped, and at the plan's deadline at the latest. A
 /// process that is killed instead leaves the truth as it was half a second before.
 ///
 /// # Errors
@@ -84,7 +83,7 @@ pub fn run(plan: &Plan, dir: &Path, stop: &Receiver<()>) -> Result<Truth, Rehear
             workload.record(elapsed, dir)?;
             recorded = Some(elapsed);
         }
-        if is_stopped(stop) || elapsed >= workload.plan.total + LINGER {
+        if is_stopped(stop) || elapsed >= workload.plan.deadline {
             return workload.record(elapsed, dir);
         }
     }

@@ -32,8 +32,8 @@ const EBB_LEVEL: f64 = 7.0 / 8.0;
 const KV_BLOCK: Bytes = Bytes(256 << 10);
 /// An extent is forgotten about this often, so that the leak is even at any sampling interval people use.
 const FORGET_EVERY_S: f64 = 0.2;
-/// How long a rehearsal goes on after its planned end when nobody stops it.
-pub(super) const LINGER: Duration = Duration::from_secs(30);
+/// How long a rehearsal goes on after its planned length when nobody stops it, unless its plan says otherwise.
+const LINGER: Duration = Duration::from_secs(30);
 /// Share of the host's free memory that a rehearsal may take.
 const SHARE_OF_ROOM: f64 = 0.5;
 /// Below this share of the plan's size, growth and leak are too small to be told from each other.
@@ -46,8 +46,12 @@ pub struct Plan {
     pub seed: u64,
     /// How long it is meant to last: the phases are shares of this.
     pub total: Duration,
-    /// The card it imagines; it never takes more.
+    /// When it ends by itself; until then it leaks on.
+    pub deadline: Duration,
+    /// The card it imagines.
     pub card: Bytes,
+    /// The most it ever holds: the card, or what a small machine can spare. A leak stops there.
+    pub ceiling: Bytes,
     /// The model's weights, taken at once.
     pub weights: Bytes,
     /// The KV pool when full.
@@ -108,7 +112,9 @@ impl Plan {
         Self {
             seed,
             total,
+            deadline: total.saturating_add(LINGER),
             card: CARD,
+            ceiling: CARD,
             weights: WEIGHTS,
             kv_pool: KV_POOL,
             requests: REQUESTS,
@@ -126,24 +132,25 @@ impl Plan {
     /// that would leave too little to be told from noise.
     #[must_use]
     pub fn fitting(self, room: Bytes) -> Option<Self> {
-        let scale = room.0 as f64 * SHARE_OF_ROOM / self.peak().0 as f64;
+        let ceiling = Bytes((room.0 as f64 * SHARE_OF_ROOM) as u64);
+        let scale = ceiling.0 as f64 / self.peak().0.max(1) as f64;
         if scale >= 1.0 {
             return Some(self);
         }
         let scaled = |bytes: Bytes| Bytes((bytes.0 as f64 * scale) as u64);
         let leak = self.leak.map(|leak| Leak { rate: ByteRate(leak.rate.0 * scale), ..leak });
-        let plan = Self { weights: scaled(self.weights), kv_pool: scaled(self.kv_pool), leak, ..self };
-        (scale >= SMALLEST_SCALE).then_some(plan)
+        let (weights, kv_pool) = (scaled(self.weights), scaled(self.kv_pool));
+        (scale >= SMALLEST_SCALE).then_some(Self { ceiling, weights, kv_pool, leak, ..self })
     }
 
-    /// The most it ever holds.
+    /// What it holds at its deadline.
     #[must_use]
     pub fn peak(&self) -> Bytes {
         let leaked = self.leak.map_or(Bytes::ZERO, |leak| {
-            let longest = (self.total + LINGER).saturating_sub(leak.after);
+            let longest = self.deadline.saturating_sub(leak.after);
             Bytes((leak.rate.0 * longest.as_secs_f64()) as u64)
         });
-        (self.weights + self.kv_pool + leaked).min(self.card)
+        (self.weights + self.kv_pool + leaked).min(self.ceiling)
     }
 
     /// Size of one forgotten extent: whole pages, at most [`EXTENT`].
@@ -195,12 +202,12 @@ impl Plan {
         elapsed.saturating_sub(loaded).as_secs_f64() / span
     }
 
-    /// As many whole extents as the leak's rate makes by now, no more than the card has room for.
+    /// As many whole extents as the leak's rate makes by now, no more than the ceiling has room for.
     fn forgotten(&self, elapsed: Duration) -> u64 {
         let Some(leak) = self.leak else { return 0 };
         let leaked = leak.rate.0 * elapsed.saturating_sub(leak.after).as_secs_f64();
         let pool = Bytes(self.kv_pool.0.next_multiple_of(EXTENT.0));
-        let room = self.card.saturating_sub(whole_pages(self.weights) + pool);
+        let room = self.ceiling.saturating_sub(whole_pages(self.weights) + pool);
         (leaked as u64).min(room.0) / self.leak_extent().0
     }
 }
@@ -254,6 +261,16 @@ mod tests {
         let half = plan.clone().fitting(plan.peak()).unwrap();
         assert!(half.peak() <= Bytes(plan.peak().0 / 2 + MIB), "{} of {}", half.peak(), plan.peak());
         assert_eq!(half.leak.map(|l| l.after), plan.leak.map(|l| l.after));
+        let endless = Plan { deadline: Duration::from_secs(86_400), ..plan.clone() };
+        let room = Bytes::from_mib(2048);
+        let spared = endless.fitting(room).unwrap();
+        let scene = spared.scene(Duration::from_secs(86_399));
+        let held = spared.weights.0 + spared.kv_pool.0 + spared.leak_extent().0 * scene.forgotten;
+        assert!(
+            (room.0 * 49 / 100..=room.0 / 2).contains(&held),
+            "it stops at half of the room: {}",
+            Bytes(held)
+        );
         assert_eq!(plan.fitting(Bytes::from_mib(64)), None);
     }
 
@@ -269,10 +286,10 @@ mod tests {
             prop_assert!(scene.kv_used <= scene.kv_pool && scene.kv_pool <= plan.kv_pool);
             prop_assert!(scene.running <= plan.requests);
             let leaked = plan.leak_extent().0 * scene.forgotten;
-            prop_assert!(plan.weights.0 + scene.kv_pool.0 + leaked <= plan.card.0);
+            prop_assert!(plan.weights.0 + scene.kv_pool.0 + leaked <= plan.ceiling.0);
             let leak = plan.leak.unwrap();
             let due = leak.rate.0 * elapsed.saturating_sub(leak.after).as_secs_f64();
-            let room = plan.card.0 - plan.weights.0 - plan.kv_pool.0;
+            let room = plan.ceiling.0 - plan.weights.0 - plan.kv_pool.0;
             prop_assert!((due.min(room as f64) - leaked as f64).abs() <= plan.leak_extent().0 as f64);
             let next = plan.scene(elapsed + seconds(later));
             prop_assert!(next.forgotten >= scene.forgotten, "what is forgotten is never found again");

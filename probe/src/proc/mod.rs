@@ -34,6 +34,8 @@ const MEMINFO_CAP: u64 = 16 << 10;
 const OWNER_REFRESH_MS: u64 = 30_000;
 /// A process nobody has asked about for this long is forgotten: longer than the longest sampling interval (5 min).
 const FORGET_AFTER_MS: u64 = 600_000;
+/// How often it is looked for whom to forget.
+const SWEEP_EVERY_MS: u64 = 60_000;
 /// Processes remembered: eight GPUs with the 950 entries that the driver lists at most.
 const MAX_REMEMBERED: usize = 8 * 950;
 /// Holders named: more would be a table nobody reads.
@@ -92,6 +94,7 @@ pub struct ProcReader {
     pids_are_ours: bool,
     boot_time_s: Option<i64>,
     remembered: HashMap<u32, Remembered>,
+    swept_ms: u64,
 }
 
 /// A process as it was last seen.
@@ -114,7 +117,7 @@ impl ProcReader {
         let sight = Sight::of(&roots.proc);
         let boot_time_s =
             read_text(&roots.proc.join("stat"), HOST_STAT_CAP).ok().and_then(|text| stat::boot_time_s(&text));
-        Self { roots, sight, pids_are_ours: false, boot_time_s, remembered: HashMap::new() }
+        Self { roots, sight, pids_are_ours: false, boot_time_s, remembered: HashMap::new(), swept_ms: 0 }
     }
 
     /// The same for PIDs that were read from this very `/proc` (host memory presented as a GPU): their numbers are
@@ -208,8 +211,11 @@ impl ProcReader {
                 || (old.comm == stat.comm && now_ms.saturating_sub(old.owner_read_ms) < OWNER_REFRESH_MS)
         });
         if !kept {
-            let fresh = self.read(pid, stat, now_ms);
-            self.make_room(now_ms);
+            let mut fresh = self.read(pid, stat, now_ms);
+            self.make_room(pid, now_ms);
+            if let Some(old) = self.remembered.get(&pid).filter(|old| old.info == fresh.info) {
+                fresh.info = Arc::clone(&old.info);
+            }
             self.remembered.insert(pid, fresh);
         }
         let entry = self.remembered.get_mut(&pid).expect("either kept or inserted above");
@@ -278,10 +284,13 @@ impl ProcReader {
         self.sight.hidden && !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH))
     }
 
-    /// Forgets whom nobody asks about, and the one asked about longest ago where that is not enough.
-    fn make_room(&mut self, now_ms: u64) {
-        self.remembered.retain(|_, entry| now_ms.saturating_sub(entry.asked_ms) < FORGET_AFTER_MS);
-        if self.remembered.len() >= MAX_REMEMBERED {
+    /// Forgets whom nobody asks about, and where that leaves no room for `pid`, the one asked about longest ago.
+    fn make_room(&mut self, pid: u32, now_ms: u64) {
+        if now_ms.saturating_sub(self.swept_ms) >= SWEEP_EVERY_MS {
+            self.swept_ms = now_ms;
+            self.remembered.retain(|_, entry| now_ms.saturating_sub(entry.asked_ms) < FORGET_AFTER_MS);
+        }
+        if self.remembered.len() >= MAX_REMEMBERED && !self.remembered.contains_key(&pid) {
             let oldest = self.remembered.iter().min_by_key(|(_, entry)| entry.asked_ms).map(|(pid, _)| *pid);
             oldest.and_then(|pid| self.remembered.remove(&pid));
         }
