@@ -1,0 +1,230 @@
+//! What counts as a right answer, and how sure a share of right answers is.
+
+use serde::{Deserialize, Serialize};
+
+use super::incident::{Incident, Verdict};
+
+/// What `ebbtide check --json` says.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Answer {
+    pub(super) series: Vec<SeriesAnswer>,
+}
+
+/// What it says of one series.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct SeriesAnswer {
+    pub(super) pid: Option<u32>,
+    pub(super) diagnosis: String,
+    pub(super) alert: bool,
+    #[serde(default)]
+    pub(super) findings: Vec<FindingAnswer>,
+}
+
+/// A finding of a series.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct FindingAnswer {
+    pub(super) kind: String,
+}
+
+impl Answer {
+    /// An answer of one series.
+    pub(super) fn simple(diagnosis: &str, alert: bool) -> Self {
+        let findings = if alert { vec![FindingAnswer { kind: diagnosis.to_owned() }] } else { Vec::new() };
+        Self { series: vec![SeriesAnswer { pid: None, diagnosis: diagnosis.to_owned(), alert, findings }] }
+    }
+}
+
+/// How an answer stands to its incident.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct Mark {
+    /// The diagnosis is an accepted one.
+    pub(super) named: bool,
+    /// An alert of the right kind would have been sent; for a row that must not alert: any alert.
+    pub(super) alerted: bool,
+}
+
+/// Compares an answer with what the incident came to.
+pub(super) fn mark(incident: &Incident, answer: &Answer) -> Mark {
+    let kinds = alert_kinds(incident.verdict);
+    let of_kind = |series: &SeriesAnswer| series.findings.iter().any(|f| kinds.contains(&f.kind.as_str()));
+    let alerted = answer.series.iter().any(|series| series.alert && (!incident.alert || of_kind(series)));
+    let accepts = |series: &SeriesAnswer| accepts(incident.verdict, series);
+    let named = match incident.verdict {
+        Verdict::NotLeak | Verdict::MeasurementArtifact | Verdict::OomRiskNotLeak => {
+            // Nothing may be wrong; a companion of which too little is known is not.
+            !answer.series.is_empty()
+                && answer
+                    .series
+                    .iter()
+                    .all(|s| accepts(s) || (s.pid.is_some() && s.diagnosis == "inconclusive"))
+        }
+        _ => answer.series.iter().any(accepts),
+    };
+    Mark { named, alerted }
+}
+
+/// Whether the row says something that a detector can be held to: its outcome is known, and so is the event that
+/// it rests on.
+pub(super) fn is_scored(incident: &Incident) -> bool {
+    let has_event = incident.stated.iter().any(|stated| stated.event.is_some());
+    match incident.verdict {
+        Verdict::Unresolved => false,
+        Verdict::Orphan | Verdict::NotReleased => has_event,
+        _ => true,
+    }
+}
+
+fn accepts(verdict: Verdict, series: &SeriesAnswer) -> bool {
+    let said = series.diagnosis.as_str();
+    let imminent = || series.findings.iter().any(|finding| finding.kind == "imminent");
+    match verdict {
+        Verdict::Leak => matches!(said, "leak" | "slope-change") || (said == "growth" && imminent()),
+        Verdict::HostLeak => said == "host-leak",
+        Verdict::KvPoolLeak => said == "kv-pool-leak",
+        Verdict::Orphan => said == "orphan",
+        Verdict::NotReleased => said == "not-released",
+        Verdict::OomRiskNotLeak => !matches!(said, "leak" | "slope-change"),
+        Verdict::NotLeak => QUIET.contains(&said),
+        Verdict::MeasurementArtifact => ARTIFACT.contains(&said),
+        Verdict::Unresolved => true,
+    }
+}
+
+const QUIET: [&str; 8] =
+    ["steady", "warming-up", "reserved", "kv-growth", "high-water", "settling", "settled", "restarted"];
+const ARTIFACT: [&str; 6] = ["steady", "inconclusive", "reserved", "restarted", "settled", "warming-up"];
+
+const fn alert_kinds(verdict: Verdict) -> &'static [&'static str] {
+    match verdict {
+        Verdict::Leak => &["leak", "imminent"],
+        Verdict::HostLeak => &["host-leak"],
+        Verdict::KvPoolLeak => &["kv-pool-leak"],
+        Verdict::Orphan => &["orphan"],
+        Verdict::NotReleased => &["not-released"],
+        Verdict::OomRiskNotLeak => &["imminent", "thin-headroom"],
+        Verdict::NotLeak | Verdict::MeasurementArtifact | Verdict::Unresolved => &[],
+    }
+}
+
+/// A count out of a total, with the interval that holds the true share at 95 %.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Share {
+    pub(super) hits: usize,
+    pub(super) of: usize,
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+impl Share {
+    /// The share with Wilson's score interval (E. B. Wilson, JASA 22, 1927), which holds for small totals and at
+    /// the ends; without any row it is all of 0 to 1.
+    pub(super) fn of(hits: usize, of: usize) -> Self {
+        const Z: f64 = 1.959_964;
+        if of == 0 {
+            return Self { hits, of, low: 0.0, high: 1.0 };
+        }
+        let (n, p) = (of as f64, hits as f64 / of as f64);
+        let centre = p + Z * Z / (2.0 * n);
+        let width = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
+        let scale = 1.0 + Z * Z / n;
+        Self { hits, of, low: ((centre - width) / scale).max(0.0), high: ((centre + width) / scale).min(1.0) }
+    }
+}
+
+/// The three numbers that a detector is held to.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Score {
+    /// Right diagnoses among all scored rows.
+    pub(super) named: Share,
+    /// Right alerts among rows that must alert.
+    pub(super) recall: Share,
+    /// Silence among rows that must not alert.
+    pub(super) specificity: Share,
+}
+
+/// Scores marks; `true` beside a mark is a row that must alert.
+pub(super) fn score(marks: &[(bool, Mark)]) -> Score {
+    let count = |wanted: &dyn Fn(&(bool, Mark)) -> bool| marks.iter().filter(|row| wanted(row)).count();
+    let must = count(&|(must, _)| *must);
+    Score {
+        named: Share::of(count(&|(_, mark)| mark.named), marks.len()),
+        recall: Share::of(count(&|(must, mark)| *must && mark.alerted), must),
+        specificity: Share::of(count(&|(must, mark)| !must && !mark.alerted), marks.len() - must),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn incident(verdict: &str, alert: bool) -> Incident {
+        let json = format!(
+            r#"{{"id":"x","verdict":{verdict:?},"alert":{alert},"facts":{{"shape_basis":"levels"}},
+                "shape":{{"metric":"nvml_device_used_mib","phases":[]}}}}"#
+        );
+        serde_json::from_str(&json).unwrap()
+    }
+
+    fn answer(diagnosis: &str, alert: bool, kinds: &[&str]) -> Answer {
+        let mut answer = Answer::simple(diagnosis, alert);
+        answer.series[0].findings =
+            kinds.iter().map(|&kind| FindingAnswer { kind: kind.to_owned() }).collect();
+        answer
+    }
+
+    #[test]
+    fn growth_names_a_leak_only_beside_an_imminent_forecast() {
+        let leak = incident("leak", true);
+        assert_eq!(mark(&leak, &answer("leak", true, &["leak"])), Mark { named: true, alerted: true });
+        assert_eq!(mark(&leak, &answer("growth", true, &["growth"])), Mark { named: false, alerted: false });
+        assert_eq!(mark(&leak, &answer("growth", true, &["imminent"])), Mark { named: true, alerted: true });
+        assert_eq!(mark(&leak, &answer("leak", false, &["leak"])), Mark { named: true, alerted: false });
+    }
+
+    #[test]
+    fn a_quiet_row_counts_any_alert_and_any_wrong_series() {
+        let quiet = incident("not_leak", false);
+        assert_eq!(mark(&quiet, &answer("steady", false, &[])), Mark { named: true, alerted: false });
+        let mut two = answer("steady", false, &[]);
+        two.series
+            .push(SeriesAnswer { pid: Some(0), ..answer("inconclusive", false, &[]).series[0].clone() });
+        assert!(mark(&quiet, &two).named);
+        two.series[1].diagnosis = "leak".to_owned();
+        two.series[1].alert = true;
+        assert_eq!(mark(&quiet, &two), Mark { named: false, alerted: true });
+    }
+
+    #[test]
+    fn rows_that_rest_on_an_unplaced_event_are_apart() {
+        assert!(is_scored(&incident("leak", true)));
+        assert!(!is_scored(&incident("orphan", true)));
+        assert!(!is_scored(&incident("unresolved", true)));
+    }
+
+    #[test]
+    fn intervals_are_wilsons() {
+        // Newcombe (Statistics in Medicine 17, 1998), table I: 81 of 263 and 15 of 148, method 3.
+        for (hits, of, low, high) in
+            [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611)]
+        {
+            let share = Share::of(hits, of);
+            assert!((share.low - low).abs() < 1e-4 && (share.high - high).abs() < 1e-4, "{share:?}");
+        }
+        assert_eq!(Share::of(0, 0).high, 1.0);
+    }
+
+    #[test]
+    fn a_score_counts_each_kind_of_row_for_itself() {
+        let mark = |named, alerted| Mark { named, alerted };
+        let rows = [
+            (true, mark(true, true)),
+            (true, mark(false, false)),
+            (false, mark(true, false)),
+            (false, mark(true, true)),
+        ];
+        let score = score(&rows);
+        assert_eq!((score.named.hits, score.named.of), (3, 4));
+        assert_eq!((score.recall.hits, score.recall.of), (1, 2));
+        assert_eq!((score.specificity.hits, score.specificity.of), (1, 2));
+    }
+}
