@@ -69,8 +69,8 @@ for _ in 1 2 3 4; do
 done
 
 cp "$library" "$world/libnvidia-ml.so.1"
-# Odd amounts, so that rounding shows; one process in two lists; memory that nobody owns; a card without figures of
-# its own.
+# Odd amounts, so that rounding shows; one process in two lists; memory that nobody owns; a part without figures of
+# its own, whose process holds less than this machine has.
 cat > "$world/ebbtide-scenario.toml" <<SCENARIO
 driver_version = "580.95.05"
 
@@ -93,7 +93,7 @@ uuid = "GPU-7b1dbb17-0000-4000-8000-000000000003"
 name = "NVIDIA GB10"
 pci_bus = 3
 unified = true
-processes = [{ pid = ${children[3]}, memory = { constant = 68719476735 } }]
+processes = [{ pid = ${children[3]}, memory = { constant = 1073741823 } }]
 SCENARIO
 
 : > "$world/empty.toml"

@@ -114,7 +114,7 @@ def run_tools(library_dir, nvidia_smi):
 
 
 def status_of_daemon(binary, socket):
-    """Asks until every GPU's list has been read."""
+    """Asks until every GPU's memory and list have been read."""
     deadline = time.monotonic() + PATIENCE
     said = "it was not asked"
     while time.monotonic() < deadline:
@@ -122,9 +122,10 @@ def status_of_daemon(binary, socket):
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         try:
             status = json.loads(done.stdout)
-            if status["gpus"] and all(gpu["processes"] is not None and gpu["memory"] is not None for gpu in status["gpus"]):
+            unread = [gpu["uuid"] for gpu in status["gpus"] if None in (gpu["processes"], gpu["memory"])]
+            if status["gpus"] and not unread:
                 return status
-            said = "it has not read every GPU's memory and processes"
+            said = f"it shows no memory or no processes for {', '.join(unread) or 'any GPU'}"
         except (ValueError, KeyError) as error:
             said = f"{done.stderr.strip() or done.stdout[:300]!r} (exit {done.returncode}, {error!r})"
         time.sleep(0.25)

@@ -43,7 +43,7 @@ sed "s/^driver_version = .*/driver_version = \"$version\"/" "$world/ebbtide-scen
 
 echo "--- nvidia-smi $version"
 LD_LIBRARY_PATH=$scratch/world timeout 20 "$smi" 2>&1 | head -n 60
-python3 "$here/compare.py" compare --library-dir "$scratch/world" --status "$world/status.json" --nvidia-smi "$smi"
+[ ! -f "$world/status.json" ] || python3 "$here/compare.py" compare --library-dir "$scratch/world" --status "$world/status.json" --nvidia-smi "$smi"
 for arguments in "pmon -c 1" "dmon -c 1" "topo -m"; do
     # Unquoted on purpose: a list of arguments.
     said=$(LD_LIBRARY_PATH=$scratch/world timeout 20 "$smi" $arguments 2>&1) || echo "nvidia-smi $arguments fails: $(echo "$said" | grep -v '^$' | tail -n 1)"
