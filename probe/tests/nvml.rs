@@ -15,9 +15,13 @@ use ebbtide_probe::source::{GpuSource, RawGpu, RawProcess, Sweep};
 use ebbtide_testkit::{
     Curve, Ecc, Event, FakeDriver, Fault, Gpu, Live, Outage, Process, ProcessKind, Scenario,
 };
+use proptest::prelude::*;
 
 /// Longer than any state is waited for on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Driver time that no test uses up, however busy the machine is.
+const AMPLE: Duration = Duration::from_secs(600);
 
 /// The source goes before the driver: it shuts down a library that is still there.
 struct Bench {
@@ -28,7 +32,7 @@ struct Bench {
 
 impl Bench {
     fn new(scenario: &Scenario) -> Self {
-        Self::with(scenario, &NvmlConfig { deadline: PATIENCE, ..NvmlConfig::default() })
+        Self::with(scenario, &NvmlConfig { budget: AMPLE, deadline: PATIENCE, ..NvmlConfig::default() })
     }
 
     fn with(scenario: &Scenario, config: &NvmlConfig) -> Self {
@@ -300,7 +304,7 @@ fn the_only_gpu_lost_and_back() {
 
 #[test]
 fn a_call_that_hangs_makes_figures_stale_until_it_returns() {
-    let config = NvmlConfig { deadline: Duration::from_millis(300), ..NvmlConfig::default() };
+    let config = NvmlConfig { deadline: Duration::from_secs(1), ..NvmlConfig::default() };
     let mut bench = Bench::with(&eight(), &config);
     bench.until(all_present);
     let hang = Fault::hang("nvmlDeviceGetMemoryInfo*").gpu(2);
@@ -309,7 +313,7 @@ fn a_call_that_hangs_makes_figures_stale_until_it_returns() {
     assert!(sweep.gpus.iter().all(|g| g.memory == Err(Absent::Timeout) && g.processes.is_err()));
     assert!(noted(&sweep, "has not answered"));
     let asked = Instant::now();
-    (0..20).for_each(|_| drop(bench.next()));
+    (0..60).for_each(|_| drop(bench.next()));
     assert!(asked.elapsed() < PATIENCE, "an outstanding answer is not waited for again");
     bench.driver.set_live(&Live::default()).unwrap();
     // The hang has used up the budget of GPU 2, so it rests while the others are read at once.
@@ -326,18 +330,21 @@ fn a_hung_driver_does_not_keep_the_source_from_ending() {
     let mut bench = Bench::with(&scenario, &config);
     let sweep = bench.next();
     assert!(sweep.gpus.is_empty() && noted(&sweep, "is being opened"));
-    let dropped = Instant::now();
     let Bench { source, driver, .. } = bench;
     drop(source);
-    assert!(dropped.elapsed() < PATIENCE);
     driver.set(&eight()).unwrap();
+    let started = Instant::now();
+    while !driver.calls().unwrap().contains_key("nvmlShutdown") {
+        assert!(started.elapsed() < PATIENCE, "once the call has returned, the driver is shut down in order");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
 }
 
 #[test]
 fn dear_calls_thin_lists_first_and_then_memory() {
     let config =
-        NvmlConfig { deadline: PATIENCE, budget: Duration::from_millis(40), ..NvmlConfig::default() };
-    let dear = Fault::delay_ms(4, "nvmlDeviceGetMemoryInfo_v2");
+        NvmlConfig { deadline: PATIENCE, budget: Duration::from_millis(300), ..NvmlConfig::default() };
+    let dear = Fault::delay_ms(30, "nvmlDeviceGetMemoryInfo_v2");
     let mut bench =
         Bench::with(&Scenario::new().gpu(Gpu::h100(0).process(holding(7, 5))).fault(dear), &config);
     let mut lists = 0;
@@ -449,4 +456,80 @@ fn an_upgraded_driver_under_an_old_module_is_named() {
     let outage = Outage { init_code: 18, ..Outage::absent() };
     let mut bench = Bench::new(&Scenario { outages: vec![outage], ..eight() });
     assert!(noted(&bench.next(), "reload the module or reboot"));
+}
+
+/// What the driver may do in one second: a call that fails on one GPU or on all, or an outage.
+#[derive(Debug, Clone)]
+enum Trouble {
+    Nothing,
+    Fails { code: u32, call: &'static str, gpu: Option<u32> },
+    Away,
+}
+
+fn trouble() -> impl Strategy<Value = Trouble> {
+    let code = prop::sample::select(vec![1_u32, 2, 3, 4, 6, 7, 10, 13, 15, 16, 17, 25, 27, 999, 12_345]);
+    let call = prop::sample::select(vec![
+        "*",
+        "nvmlDeviceGetMemoryInfo*",
+        "nvmlDeviceGetMemoryInfo_v2",
+        "nvmlDeviceGetComputeRunningProcesses*",
+        "nvmlDeviceGetHandleBy*",
+        "nvmlDeviceGetUUID",
+        "nvmlDeviceGetCount*",
+        "nvmlDeviceGetMigMode",
+        "nvmlInit*",
+        "nvmlEventSet*",
+    ]);
+    let fails = (code, call, prop::option::of(0_u32..3)).prop_map(|(code, call, gpu)| Trouble::Fails {
+        code,
+        call,
+        gpu,
+    });
+    prop_oneof![2 => Just(Trouble::Nothing), 5 => fails, 1 => Just(Trouble::Away)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Whatever the driver does: no number is ever wrong, no GPU is forgotten, and all is well again afterwards.
+    #[test]
+    fn no_trouble_makes_a_wrong_number_or_lasts(troubles in prop::collection::vec(trouble(), 1..30)) {
+        let gpu = |i| Gpu::h100(i).process(holding(100 + i, 1_000 + u64::from(i)));
+        let scenario = (0..3).fold(Scenario::new(), |s, i| s.gpu(gpu(i)));
+        let mut bench = Bench::new(&scenario);
+        bench.next();
+        for trouble in &troubles {
+            let live = match trouble {
+                Trouble::Nothing => Live::default(),
+                Trouble::Fails { code, call, gpu } => {
+                    Live::default().fault(Fault { gpu: *gpu, ..Fault::code(*code, call) })
+                }
+                Trouble::Away => {
+                    Live::default().outage(Outage { from_ms: 0, until_ms: None, init_code: 9 })
+                }
+            };
+            bench.driver.set_live(&live).unwrap();
+            let sweep = bench.next();
+            prop_assert_eq!(sweep.gpus.len(), 3);
+            for gpu in &sweep.gpus {
+                let truth = mib(1_000 + u64::from(gpu.index));
+                if let Ok(memory) = gpu.memory {
+                    let hidden = if memory.source == MemorySource::NvmlV1 { mib(600) } else { Bytes::ZERO };
+                    prop_assert_eq!(memory.used, truth + hidden);
+                }
+                if let Ok(list) = &gpu.processes {
+                    prop_assert!(list.entries.iter().all(|p| p.memory == Ok(truth)));
+                }
+                prop_assert_eq!(gpu.state == GpuState::Lost, gpu.memory == Err(Absent::DeviceLost));
+            }
+        }
+        bench.driver.set_live(&Live::default()).unwrap();
+        let well = |sweep: &Sweep| {
+            all_present(sweep)
+                && sweep.health.notes.is_empty()
+                && sweep.gpus.iter().all(|g| listed(g).len() == 1 && g.utilization.is_ok())
+        };
+        let sweep = bench.until(|sweep| sweep.gpus.iter().all(|g| g.processes.is_ok()) && well(sweep)).0;
+        prop_assert_eq!(sweep.gpus.len(), 3);
+    }
 }

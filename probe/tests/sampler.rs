@@ -36,7 +36,8 @@ fn a_sample_accounts_for_every_byte_and_names_every_owner() {
     let ours = Process::compute(std::process::id(), Curve::Constant(Bytes::from_mib(4_096)));
     let gpu = Gpu::h100(0).process(ours).unattributed(Curve::Constant(Bytes::from_mib(300)));
     let driver = FakeDriver::new(&Scenario::new().gpu(gpu)).unwrap();
-    let (probe, samples) = started(ProbeConfig { start_seq: 77, ..nvml(&driver) });
+    let (probe, samples) =
+        started(ProbeConfig { start_seq: 77, interval: Duration::from_millis(500), ..nvml(&driver) });
     let sample = until(&samples, |sample| !sample.gpus.is_empty());
     let ledger = Ledger::of(&sample.gpus[0], sample.gpus[0].processes.as_ref().unwrap().listed);
     assert_eq!(ledger.balances(), Some(true));
