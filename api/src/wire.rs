@@ -79,6 +79,8 @@ pub struct Health {
     pub probe: ProbeHealth,
     /// Ticks whose commit has returned.
     pub stored_ticks: u64,
+    /// The newest of them: it and all before it survive a kill of the daemon.
+    pub last_stored_seq: Option<u64>,
     /// Ticks that could not be stored: the gap in the history.
     pub unstored_ticks: u64,
     /// Why nothing is being stored at the moment.

@@ -35,7 +35,7 @@ pub struct Alert {
 }
 
 /// What people are told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AlertTransition {
     /// It fires.

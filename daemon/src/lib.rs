@@ -1,1 +1,21 @@
-//! Placeholder.
+//! The composition root: configuration, the pipeline, the tasks around it, ordered shutdown.
+//!
+//! ```text
+//! probe thread -> samples -> pipeline -> effects -> keeper (store, then sinks) | status channel -> API
+//! ```
+//! Every arrow is a bounded queue; what does not fit is dropped at the sender and counted.
+
+mod books;
+pub mod config;
+mod driver;
+mod history;
+mod keeper;
+pub mod log;
+mod past;
+pub mod pipeline;
+mod probing;
+pub mod record;
+mod selfwatch;
+mod shutdown;
+
+pub use driver::{RunError, run, run_until};

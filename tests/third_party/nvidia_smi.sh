@@ -24,7 +24,7 @@ release=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
 [ -n "$release" ] || skip "this Debian does not say its release"
 mirror=$(grep -rhoE '(https?|mirror\+[a-z]+|file)[:/][^ ]*/debian/?( |$)' \
     /etc/apt/sources.list /etc/apt/sources.list.d 2> /dev/null | head -n 1 | tr -d ' ')
-mirror=${mirror:-http://deb.debian.org/debian}
+[ -n "$mirror" ] || skip "the system's sources name no Debian mirror"
 mkdir -p "$scratch/lists/partial" "$scratch/cache/archives/partial" "$scratch/empty"
 echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $release non-free" > "$scratch/sources.list"
 apt=(-o "Dir::Etc::SourceList=$scratch/sources.list" -o "Dir::Etc::SourceParts=$scratch/empty"

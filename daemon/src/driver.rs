@@ -1,0 +1,344 @@
+//! Runs the daemon: starts the tasks, executes the pipeline's effects, and ends it all in order.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ebbtide_api::address::{Surroundings, default_socket};
+use ebbtide_api::server::{Api, BindError, ServeError, Socket};
+use ebbtide_api::wire::{Health, Level, SCHEMA, Status};
+use ebbtide_core::{Absent, AlertEvent, HostSample, Sample, Tick, Ts};
+use ebbtide_detect::DetectConfig;
+use ebbtide_notify::{DeliveryReport, Dispatcher, StartError};
+use ebbtide_probe::{Probe, ProbeError};
+use ebbtide_store::Writer;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tracing::{debug, error, info, warn};
+
+use crate::books::{Books, SharedHealth};
+use crate::config::Config;
+use crate::history::StoredHistory;
+use crate::keeper::{self, Decisions, Keeper, Op};
+use crate::past::Past;
+use crate::pipeline::{Effect, Input, Pipeline, PipelineConfig};
+use crate::{probing, selfwatch, shutdown};
+
+/// Samples that may wait for the pipeline: a step takes well under a millisecond, so one is the rule and 64 cover
+/// the replay at start.
+const SAMPLE_QUEUE: usize = 64;
+/// How long each part may take to end. All of them together stay under the 10 s that service managers grant.
+const STOP_DEADLINE: Duration = Duration::from_secs(2);
+/// Ticks between two looks at what the daemon itself costs.
+const SELF_WATCH_TICKS: u64 = 10;
+
+/// Why the daemon could not start, or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The system refused something basic.
+    #[error("the daemon cannot start: {what}")]
+    System {
+        /// What was attempted.
+        what: &'static str,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Nothing can be sampled.
+    #[error("the probe cannot start")]
+    Probe(#[source] ProbeError),
+    /// A sink cannot work as it is configured.
+    #[error("alerts could not be delivered as configured")]
+    Sinks(#[source] StartError),
+    /// Nobody could ask.
+    #[error("the daemon cannot answer on its socket")]
+    Api(#[source] BindError),
+}
+
+/// Runs until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When a part cannot start; a part that fails later is said in the status and tried again.
+pub fn run(config: &Config) -> Result<(), RunError> {
+    run_until(config, std::future::pending())
+}
+
+/// Runs until `stop` ends, or a signal comes.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_until(config: &Config, stop: impl Future<Output = ()>) -> Result<(), RunError> {
+    let system = |what| move |source| RunError::System { what, source };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(system("starting its runtime"))?;
+    let result = runtime.block_on(async {
+        let signals = shutdown::signals().map_err(system("listening to signals"))?;
+        let stop = async {
+            tokio::select! {
+                () = stop => debug!("asked to stop"),
+                name = signals => info!(signal = name, "stopping"),
+            }
+        };
+        supervise(config, stop).await
+    });
+    // A history query that hangs on a dead disk must not hold up the end.
+    runtime.shutdown_timeout(STOP_DEADLINE);
+    result
+}
+
+async fn supervise(config: &Config, stop: impl Future<Output = ()>) -> Result<(), RunError> {
+    let mut pipeline = Pipeline::new(pipeline_config(config));
+    let mut past = Past::read(&config.store).await;
+    past.play(&mut pipeline).await;
+
+    // The socket first: it refuses a second daemon before that one touches anything else.
+    let (publish, published) = watch::channel(Arc::new(nothing_yet()));
+    let (end_api, api) = serve(config, published)?;
+    let health = SharedHealth::default();
+    let (ops, queue) = mpsc::channel(keeper::QUEUE);
+    let (reports, reported) = mpsc::channel(keeper::REPORT_QUEUE);
+    let dispatcher = dispatcher(config, reports)?;
+    let books = Books::new(Writer::new(&config.store.path), health.clone());
+    let keeper =
+        tokio::spawn(Keeper::new(books, dispatcher, past.undelivered).run(queue, reported, STOP_DEADLINE));
+    let (sink, samples) = mpsc::channel(SAMPLE_QUEUE);
+    let dropped = Arc::new(AtomicU64::new(0));
+    let probe = start_probe(config, past.next_seq, sink, &dropped)?;
+
+    let mut driver = Driver { pipeline, ops, publish, health, dropped, costs: Costs::default() };
+    info!(socket = %socket(config).display(), database = %config.store.path.display(), "watching");
+    let settled = driver.pipeline.go_live();
+    driver.execute(settled).await;
+    driver.drive(samples, probe, stop).await;
+    driver.finish(keeper, end_api, api).await;
+    Ok(())
+}
+
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn pipeline_config(config: &Config) -> PipelineConfig {
+    PipelineConfig {
+        host: host(),
+        detect: DetectConfig {
+            horizon_ms: u64::from(config.detect.imminent_minutes) * 60_000,
+            ..DetectConfig::default()
+        },
+        policy: config.alerts.clone(),
+    }
+}
+
+fn socket(config: &Config) -> PathBuf {
+    config.api.socket.clone().unwrap_or_else(|| default_socket(&Surroundings::here()))
+}
+
+/// The reports go to the keeper's task; on a sink's own thread it is no harm to wait for room there.
+fn dispatcher(config: &Config, reports: mpsc::Sender<DeliveryReport>) -> Result<Dispatcher, RunError> {
+    let report = move |report| {
+        if reports.blocking_send(report).is_err() {
+            debug!("a delivery ended after the daemon did");
+        }
+    };
+    Dispatcher::start(config.sinks.clone(), report).map_err(RunError::Sinks)
+}
+
+type ApiTask = JoinHandle<Result<(), ServeError>>;
+
+fn serve(
+    config: &Config,
+    published: watch::Receiver<Arc<Status>>,
+) -> Result<(oneshot::Sender<()>, ApiTask), RunError> {
+    let history = Arc::new(StoredHistory::new(config.store.path.clone()));
+    let socket = Socket::bind(&socket(config)).map_err(RunError::Api)?;
+    let (end, ended) = oneshot::channel::<()>();
+    let task = tokio::spawn(socket.serve(Api::new(published, history), async move {
+        // A dropped sender is an end too.
+        let _ = ended.await;
+    }));
+    Ok((end, task))
+}
+
+fn start_probe(
+    config: &Config,
+    next_seq: u64,
+    sink: mpsc::Sender<Sample>,
+    dropped: &Arc<AtomicU64>,
+) -> Result<Probe, RunError> {
+    let dropped = Arc::clone(dropped);
+    let hand_on = move |sample| match sink.try_send(sample) {
+        Ok(()) => true,
+        Err(mpsc::error::TrySendError::Full(_)) => {
+            dropped.fetch_add(1, Ordering::Relaxed);
+            true
+        }
+        Err(mpsc::error::TrySendError::Closed(_)) => false,
+    };
+    ebbtide_probe::start(probing::config(&config.probe, next_seq), hand_on).map_err(RunError::Probe)
+}
+
+/// The status before the first sample.
+fn nothing_yet() -> Status {
+    Status {
+        schema: SCHEMA,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: host(),
+        tick: Tick::default(),
+        level: Level::Unknown,
+        gpus: Vec::new(),
+        machine: HostSample { total: Err(Absent::NotYet), available: Err(Absent::NotYet) },
+        findings: Vec::new(),
+        alerts: Vec::new(),
+        health: Health::default(),
+    }
+}
+
+/// What the daemon itself costs, looked at now and then.
+#[derive(Debug, Default)]
+struct Costs {
+    started_at: Option<Ts>,
+    looked_at_seq: Option<u64>,
+    rss_bytes: Option<u64>,
+    cpu_ms: Option<u64>,
+}
+
+impl Costs {
+    fn look(&mut self, tick: Tick) {
+        self.started_at.get_or_insert(tick.at);
+        if self.looked_at_seq.is_none_or(|seq| tick.seq >= seq + SELF_WATCH_TICKS) {
+            self.looked_at_seq = Some(tick.seq);
+            self.rss_bytes = selfwatch::rss_bytes();
+            self.cpu_ms = selfwatch::cpu_ms();
+        }
+    }
+}
+
+/// Executes what the pipeline wants done.
+struct Driver {
+    pipeline: Pipeline,
+    ops: mpsc::Sender<Op>,
+    publish: watch::Sender<Arc<Status>>,
+    health: SharedHealth,
+    dropped: Arc<AtomicU64>,
+    costs: Costs,
+}
+
+impl Driver {
+    /// Steps through samples until asked to stop; then ends the probe and steps through what is still queued.
+    async fn drive(
+        &mut self,
+        mut samples: mpsc::Receiver<Sample>,
+        probe: Probe,
+        stop: impl Future<Output = ()>,
+    ) {
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                sample = samples.recv() => match sample {
+                    Some(sample) => self.step(sample).await,
+                    None => break,
+                },
+            }
+        }
+        if !probe.stop(STOP_DEADLINE) {
+            warn!("the driver does not answer; its thread is left behind");
+        }
+        samples.close();
+        while let Some(sample) = samples.recv().await {
+            self.step(sample).await;
+        }
+    }
+
+    async fn step(&mut self, sample: Sample) {
+        let effects = self.pipeline.step(Input::Sample(sample));
+        self.execute(effects).await;
+    }
+
+    async fn execute(&mut self, effects: Vec<Effect>) {
+        let mut decisions = Decisions::default();
+        for effect in effects {
+            match effect {
+                Effect::Persist(record) => self.keep(Op::Tick(Box::new(record))).await,
+                Effect::Record(event) => decisions.findings.push(event),
+                Effect::Deliver(event) => {
+                    log_alert(&event);
+                    decisions.events.push(event);
+                }
+                Effect::Publish(status) => self.show(*status),
+            }
+        }
+        if !decisions.is_empty() {
+            self.keep(Op::Decided(decisions)).await;
+        }
+    }
+
+    /// Waits for room: the keeper's task never blocks for long, for it has its own backlog while it cannot write.
+    async fn keep(&mut self, op: Op) {
+        if self.ops.send(op).await.is_err() {
+            error!("the keeper's task has ended; nothing more is kept");
+        }
+    }
+
+    fn show(&mut self, mut status: Status) {
+        self.costs.look(status.tick);
+        let kept = self.health.read();
+        let drops = [
+            ("samples", self.dropped.load(Ordering::Relaxed)),
+            ("decisions", kept.lost_decisions),
+            ("deliveries", kept.dropped_deliveries),
+        ];
+        status.health = Health {
+            probe: status.health.probe,
+            stored_ticks: kept.stored_ticks,
+            last_stored_seq: kept.last_stored_seq,
+            unstored_ticks: kept.unstored_ticks,
+            store_error: kept.store_error,
+            delivered: kept.delivered,
+            undelivered: kept.undelivered,
+            started_at: self.costs.started_at.unwrap_or(status.tick.at),
+            rss_bytes: self.costs.rss_bytes,
+            cpu_ms: self.costs.cpu_ms,
+            dropped: drops.into_iter().filter(|(_, n)| *n > 0).map(|(k, n)| (k.to_owned(), n)).collect(),
+        };
+        self.publish.send_replace(Arc::new(status));
+    }
+
+    /// What is decided is written, then told, then the store closes; the API ends last, so that it can be watched.
+    async fn finish(self, keeper: JoinHandle<()>, end_api: oneshot::Sender<()>, api: ApiTask) {
+        let Self { ops, publish, .. } = self;
+        drop(ops);
+        if tokio::time::timeout(STOP_DEADLINE * 3, keeper).await.is_err() {
+            warn!("the store did not close in time; what was acknowledged is safe");
+        }
+        drop(publish);
+        // The server may have ended already, with the error that is logged below.
+        let _ = end_api.send(());
+        log_end(tokio::time::timeout(STOP_DEADLINE, api).await.ok().and_then(Result::ok));
+    }
+}
+
+fn log_end(api: Option<Result<(), ServeError>>) {
+    match api {
+        Some(Ok(())) => info!("stopped"),
+        Some(Err(error)) => error!(%error, "the API ended with an error"),
+        None => warn!("the API did not end in time"),
+    }
+}
+
+fn log_alert(event: &AlertEvent) {
+    let finding = &event.alert.finding;
+    info!(
+        transition = event.transition.name(),
+        kind = finding.key.kind.name(),
+        severity = finding.severity.name(),
+        gpu = %finding.key.series.gpu,
+        process = %finding.subject.process,
+        summary = %finding.summary,
+        "alert"
+    );
+}

@@ -1,0 +1,178 @@
+//! Keeps, then tells: the task that owns the store's writer and the sinks' dispatcher.
+//!
+//! An alert is committed before anybody is told, so a restart knows what people know; and people are told even while
+//! nothing can be committed, for a full disk must not silence an alert. What cannot be kept waits in memory, bounded,
+//! and what has to go is counted.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ebbtide_core::{AlertEvent, FindingEvent, TickRecord};
+use ebbtide_notify::{DeliveryReport, Dispatcher};
+use ebbtide_store::{DeliveryId, Pending, Verdicts};
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use crate::books::Books;
+
+/// Work that may wait for this task, which never holds it up for longer than a write may take.
+pub(crate) const QUEUE: usize = 64;
+/// Reports that may wait likewise; a sink delivers a few a second at most, and waits where there is no room.
+pub(crate) const REPORT_QUEUE: usize = 256;
+/// Ticks kept in memory while nothing can be written: five minutes at 1 Hz, about 3 MiB at 8 GPUs and 40 processes.
+const BACKLOG_TICKS: usize = 300;
+/// Decisions kept likewise; they are rare, so this is months of them.
+const BACKLOG_DECISIONS: usize = 4_096;
+
+/// Something to keep.
+#[derive(Debug)]
+pub(crate) enum Op {
+    /// A tick.
+    Tick(Box<TickRecord>),
+    /// What was decided in a tick.
+    Decided(Decisions),
+}
+
+/// What detector and policy made of a tick.
+#[derive(Debug, Default)]
+pub(crate) struct Decisions {
+    pub(crate) findings: Vec<FindingEvent>,
+    pub(crate) events: Vec<AlertEvent>,
+    /// Whether people have been told already, as they are when the commit fails.
+    pub(crate) told: bool,
+}
+
+impl Decisions {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.findings.is_empty() && self.events.is_empty()
+    }
+}
+
+/// The task.
+pub(crate) struct Keeper {
+    books: Books,
+    dispatcher: Dispatcher,
+    sinks: Vec<String>,
+    backlog: VecDeque<Op>,
+}
+
+impl Keeper {
+    /// Takes over the writer and the sinks, and tells again what an earlier run did not bring to its end.
+    pub(crate) fn new(mut books: Books, dispatcher: Dispatcher, left: Vec<Pending>) -> Self {
+        for pending in left {
+            if dispatcher.deliver_to(&pending.sink, &pending.event) {
+                books.expect(&pending.sink, &pending.event, pending.id);
+            } else {
+                info!(sink = %pending.sink, "a delivery is left for a sink that is no longer configured");
+            }
+        }
+        let sinks = dispatcher.sinks().map(str::to_owned).collect();
+        Self { books, dispatcher, sinks, backlog: VecDeque::new() }
+    }
+
+    /// Works until `ops` ends; `limit` is how long the sinks may then take to finish.
+    pub(crate) async fn run(
+        mut self,
+        mut ops: mpsc::Receiver<Op>,
+        mut reports: mpsc::Receiver<DeliveryReport>,
+        limit: Duration,
+    ) {
+        loop {
+            tokio::select! {
+                op = ops.recv() => {
+                    let Some(op) = op else { break };
+                    self.push(op);
+                    while let Ok(op) = ops.try_recv() {
+                        self.push(op);
+                    }
+                    self.write_backlog().await;
+                }
+                Some(report) = reports.recv() => self.books.settle(report).await,
+            }
+        }
+        self.write_backlog().await;
+        self.end(reports, limit).await;
+    }
+
+    /// Enters work; where memory for it ends, the oldest of its sort goes and is counted.
+    fn push(&mut self, op: Op) {
+        let is_tick = matches!(op, Op::Tick(_));
+        let same_sort = |held: &Op| matches!(held, Op::Tick(_)) == is_tick;
+        let limit = if is_tick { BACKLOG_TICKS } else { BACKLOG_DECISIONS };
+        if self.backlog.len() >= limit && self.backlog.iter().filter(|held| same_sort(held)).count() >= limit
+        {
+            let oldest = self.backlog.iter().position(same_sort);
+            self.backlog.remove(oldest.unwrap_or(0));
+            self.books.health().note(|h| if is_tick { h.unstored_ticks += 1 } else { h.lost_decisions += 1 });
+        }
+        self.backlog.push_back(op);
+    }
+
+    /// Writes in order until all is written or something fails; then people are told all the same.
+    async fn write_backlog(&mut self) {
+        while let Some(op) = self.backlog.pop_front() {
+            let unwritten = match op {
+                Op::Tick(record) => (!self.books.tick(&record).await).then_some(Op::Tick(record)),
+                Op::Decided(decisions) => self.write_decisions(decisions).await.map(Op::Decided),
+            };
+            if let Some(op) = unwritten {
+                self.backlog.push_front(op);
+                self.tell_unkept();
+                return;
+            }
+        }
+    }
+
+    /// Gives the decisions back where they could not be written.
+    async fn write_decisions(&mut self, decisions: Decisions) -> Option<Decisions> {
+        let sinks: &[String] = if decisions.told { &[] } else { &self.sinks };
+        let verdicts =
+            Verdicts { findings: &decisions.findings, alerts: &[], events: &decisions.events, sinks };
+        let Some(ids) = self.books.decided(&verdicts).await else { return Some(decisions) };
+        if !decisions.told {
+            self.tell(&decisions.events, ids);
+        }
+        None
+    }
+
+    /// Tells what waits because something could not be written.
+    fn tell_unkept(&mut self) {
+        let mut untold = Vec::new();
+        for op in &mut self.backlog {
+            if let Op::Decided(decisions) = op
+                && !std::mem::replace(&mut decisions.told, true)
+            {
+                untold.extend(decisions.events.iter().cloned());
+            }
+        }
+        self.tell(&untold, Vec::new());
+    }
+
+    /// Hands events to the sinks; `ids` name the deliveries in the store, event by event and sink by sink.
+    fn tell(&mut self, events: &[AlertEvent], ids: Vec<DeliveryId>) {
+        let deliveries = events.iter().flat_map(|event| self.sinks.iter().map(move |sink| (sink, event)));
+        for ((sink, event), id) in deliveries.zip(ids) {
+            self.books.expect(sink, event, id);
+        }
+        events.iter().for_each(|event| self.dispatcher.deliver(event));
+    }
+
+    /// Lets the sinks finish, notes what they report meanwhile, closes the store.
+    async fn end(self, mut reports: mpsc::Receiver<DeliveryReport>, limit: Duration) {
+        let Self { mut books, dispatcher, .. } = self;
+        let mut shutdown = tokio::task::spawn_blocking(move || dispatcher.shutdown(limit));
+        let left = loop {
+            tokio::select! {
+                Some(report) = reports.recv() => books.settle(report).await,
+                left = &mut shutdown => break left.unwrap_or(0),
+            }
+        };
+        while let Ok(report) = reports.try_recv() {
+            books.settle(report).await;
+        }
+        if left > 0 {
+            warn!(left, "deliveries were still waiting; they are tried again after the next start");
+        }
+        books.close().await;
+    }
+}

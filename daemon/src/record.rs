@@ -1,0 +1,319 @@
+//! A frame as the history keeps it, and a sample made of it again.
+//!
+//! What the detector needs survives the way there and back: a property test holds that. What only people look at
+//! (utilisation of a lost GPU, holders, health notes) does not.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ebbtide_core::{
+    Absent, Bytes, DeviceMemory, EngineSample, Frame, GpuCard, GpuKind, GpuSample, GpuState, GpuUuid,
+    HostSample, KvSemantics, Ledger, Liveness, MemorySource, Metric, Percent, Point, ProbeHealth, ProcInfo,
+    ProcKey, ProcKinds, ProcSample, ProcessCard, ProcessList, Reading, Sample, SeriesKey, TickRecord,
+};
+
+/// Turns frames into records; remembers whose cards have been written.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    gpus: BTreeMap<GpuUuid, ()>,
+    processes: BTreeMap<ProcKey, u64>,
+}
+
+/// A process that has not been listed for so many ticks is forgotten; its card is written again if it comes back.
+const FORGET_AFTER_TICKS: u64 = 3_600;
+
+impl Recorder {
+    /// The record of one frame.
+    pub fn record(&mut self, frame: &Frame) -> TickRecord {
+        let sample = &frame.sample;
+        let mut record =
+            TickRecord { tick: sample.tick, points: Vec::new(), gpus: Vec::new(), processes: Vec::new() };
+        for (gpu, ledger) in sample.gpus.iter().zip(&frame.ledgers) {
+            self.card(gpu, &mut record);
+            device_points(gpu, ledger, &mut record.points);
+            if let Ok(list) = fresh_list(gpu, sample) {
+                list.entries.iter().for_each(|p| self.process(gpu, p, &mut record));
+            }
+        }
+        host_points(&sample.host, &mut record.points);
+        let oldest = sample.tick.seq.saturating_sub(FORGET_AFTER_TICKS);
+        self.processes.retain(|_, seen| *seen >= oldest);
+        record
+    }
+
+    fn card(&mut self, gpu: &GpuSample, record: &mut TickRecord) {
+        if self.gpus.insert(gpu.uuid.clone(), ()).is_none() {
+            record.gpus.push(GpuCard {
+                uuid: gpu.uuid.clone(),
+                index: gpu.index,
+                name: Arc::clone(&gpu.name),
+                kind: gpu.kind.clone(),
+            });
+        }
+    }
+
+    fn process(&mut self, gpu: &GpuSample, process: &ProcSample, record: &mut TickRecord) {
+        if self.processes.insert(process.key, record.tick.seq).is_none() {
+            record.processes.push(ProcessCard { key: process.key, info: Arc::clone(&process.info) });
+        }
+        let mut push =
+            |metric, value| record.points.push(point(Some(&gpu.uuid), Some(process.key), metric, value));
+        push(Metric::ProcessBytes, bytes(process.memory));
+        push(Metric::RssBytes, bytes(process.rss));
+        if process.host_limit != Err(Absent::NotSupported) {
+            push(Metric::HostLimitBytes, bytes(process.host_limit));
+        }
+        if let Some(engine) = &process.engine {
+            push(Metric::KvUsedBytes, bytes(engine.kv_used));
+            push(Metric::KvPoolBytes, bytes(engine.kv_pool));
+            push(Metric::RunningRequests, engine.running.ok().map(i64::from));
+            push(Metric::WaitingRequests, engine.waiting.ok().map(i64::from));
+        }
+    }
+}
+
+fn fresh_list<'a>(gpu: &'a GpuSample, sample: &Sample) -> Reading<&'a ProcessList> {
+    let list = gpu.processes.as_ref().map_err(|&why| why)?;
+    if list.listed.seq == sample.tick.seq { Ok(list) } else { Err(Absent::NotYet) }
+}
+
+fn device_points(gpu: &GpuSample, ledger: &Ledger, points: &mut Vec<Point>) {
+    let mut push = |metric, value| points.push(point(Some(&gpu.uuid), None, metric, value));
+    push(Metric::UsedBytes, bytes(gpu.memory.map(|m| m.used)));
+    push(Metric::TotalBytes, bytes(gpu.memory.map(|m| m.total)));
+    push(Metric::FreeBytes, bytes(gpu.memory.map(|m| m.free)));
+    push(Metric::ReservedBytes, bytes(gpu.memory.and_then(|m| m.reserved)));
+    push(Metric::UtilizationPercent, gpu.utilization.ok().map(|p| i64::from(p.0)));
+    if let Ok(list) = &gpu.processes
+        && list.listed.seq == ledger.tick.seq
+    {
+        push(Metric::ListedProcesses, i64::try_from(list.entries.len()).ok());
+        push(Metric::UnattributedBytes, ledger.unattributed.ok().map(|b| b.0));
+    }
+}
+
+fn host_points(host: &HostSample, points: &mut Vec<Point>) {
+    points.push(point(None, None, Metric::HostTotalBytes, bytes(host.total)));
+    points.push(point(None, None, Metric::HostAvailableBytes, bytes(host.available)));
+}
+
+fn point(gpu: Option<&GpuUuid>, proc: Option<ProcKey>, metric: Metric, value: Option<i64>) -> Point {
+    Point { series: SeriesKey { gpu: gpu.cloned(), proc, metric }, value }
+}
+
+/// NVML counts in 64 unsigned bits, SQLite in 63: what does not fit is no figure of a real card.
+fn bytes(reading: Reading<Bytes>) -> Option<i64> {
+    reading.ok().and_then(|b| i64::try_from(b.0).ok())
+}
+
+/// Turns records back into samples.
+#[derive(Debug, Default)]
+pub struct Replayer {
+    gpus: BTreeMap<GpuUuid, GpuCard>,
+    processes: BTreeMap<ProcKey, Arc<ProcInfo>>,
+    lists: BTreeMap<GpuUuid, ProcessList>,
+}
+
+/// The values of one owner in one record.
+type Values = BTreeMap<Metric, Option<i64>>;
+
+impl Replayer {
+    fn learn(&mut self, gpus: Vec<GpuCard>, processes: Vec<ProcessCard>) {
+        self.gpus.extend(gpus.into_iter().map(|card| (card.uuid.clone(), card)));
+        self.processes.extend(processes.into_iter().map(|card| (card.key, card.info)));
+    }
+
+    /// The sample that left `record`.
+    pub fn sample(&mut self, record: TickRecord) -> Sample {
+        self.learn(record.gpus, record.processes);
+        let mut owners: BTreeMap<(Option<GpuUuid>, Option<ProcKey>), Values> = BTreeMap::new();
+        for Point { series, value } in record.points {
+            owners.entry((series.gpu, series.proc)).or_default().insert(series.metric, value);
+        }
+        let none = Values::new();
+        let host = owners.get(&(None, None)).unwrap_or(&none);
+        let host = HostSample {
+            total: read(host, Metric::HostTotalBytes),
+            available: read(host, Metric::HostAvailableBytes),
+        };
+        let devices: Vec<(GpuUuid, Values)> = owners
+            .iter()
+            .filter_map(|((gpu, proc), values)| {
+                Some((gpu.clone()?, values.clone())).filter(|_| proc.is_none())
+            })
+            .collect();
+        let mut gpus: Vec<GpuSample> =
+            devices.into_iter().map(|(uuid, values)| self.gpu(uuid, &values, &owners, record.tick)).collect();
+        gpus.sort_by_key(|gpu| gpu.index);
+        Sample { tick: record.tick, gpus, host, events: Vec::new(), probe: ProbeHealth::default() }
+    }
+
+    fn gpu(
+        &mut self,
+        uuid: GpuUuid,
+        values: &Values,
+        owners: &BTreeMap<(Option<GpuUuid>, Option<ProcKey>), Values>,
+        tick: ebbtide_core::Tick,
+    ) -> GpuSample {
+        if values.contains_key(&Metric::ListedProcesses) {
+            let entries = owners
+                .iter()
+                .filter(|((gpu, _), _)| gpu.as_ref() == Some(&uuid))
+                .filter_map(|((_, proc), values)| Some(self.process((*proc)?, values)))
+                .collect();
+            self.lists.insert(uuid.clone(), ProcessList { listed: tick, entries });
+        }
+        let card = self.gpus.get(&uuid);
+        let memory = device_memory(values);
+        GpuSample {
+            index: card.map_or(0, |c| c.index),
+            name: card.map_or_else(|| uuid.as_str().into(), |c| Arc::clone(&c.name)),
+            kind: card.map_or(GpuKind::Discrete, |c| c.kind.clone()),
+            state: if memory.is_ok() { GpuState::Present } else { GpuState::Stale },
+            memory,
+            utilization: read(values, Metric::UtilizationPercent)
+                .map(|b| Percent(u8::try_from(b.0).unwrap_or(100))),
+            processes: self.lists.get(&uuid).cloned().ok_or(Absent::NotYet),
+            holders: Vec::new(),
+            uuid,
+        }
+    }
+
+    fn process(&self, key: ProcKey, values: &Values) -> ProcSample {
+        let count = |metric| read(values, metric).map(|b| u32::try_from(b.0).unwrap_or(u32::MAX));
+        let engine = values.contains_key(&Metric::KvUsedBytes).then(|| EngineSample {
+            kv_used: read(values, Metric::KvUsedBytes),
+            kv_pool: read(values, Metric::KvPoolBytes),
+            running: count(Metric::RunningRequests),
+            waiting: count(Metric::WaitingRequests),
+            semantics: KvSemantics::Unknown,
+        });
+        let unlimited = !values.contains_key(&Metric::HostLimitBytes);
+        ProcSample {
+            key,
+            memory: read(values, Metric::ProcessBytes),
+            kinds: ProcKinds::default(),
+            liveness: Liveness::Alive,
+            info: self
+                .processes
+                .get(&key)
+                .map_or_else(|| Arc::new(ProcInfo::absent(Absent::NotYet)), Arc::clone),
+            rss: read(values, Metric::RssBytes),
+            host_limit: if unlimited {
+                Err(Absent::NotSupported)
+            } else {
+                read(values, Metric::HostLimitBytes)
+            },
+            engine,
+        }
+    }
+}
+
+fn device_memory(values: &Values) -> Reading<DeviceMemory> {
+    Ok(DeviceMemory {
+        total: read(values, Metric::TotalBytes)?,
+        used: read(values, Metric::UsedBytes)?,
+        free: read(values, Metric::FreeBytes)?,
+        reserved: read(values, Metric::ReservedBytes),
+        source: MemorySource::Recorded,
+    })
+}
+
+fn read(values: &Values, metric: Metric) -> Reading<Bytes> {
+    let value = values.get(&metric).copied().flatten().ok_or(Absent::NotYet)?;
+    u64::try_from(value).map(Bytes).map_err(|_| Absent::NotYet)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebbtide_core::{Tick, Ts};
+    use proptest::prelude::*;
+
+    /// What the detector reads of a sample.
+    type Judged = Vec<(GpuUuid, Reading<(Bytes, Bytes, Bytes, Reading<Bytes>)>, Reading<Vec<JudgedProcess>>)>;
+    type JudgedProcess = (ProcKey, Reading<Bytes>, Reading<Bytes>, Option<(Reading<Bytes>, Reading<u32>)>);
+
+    fn judged(sample: &Sample) -> Judged {
+        sample
+            .gpus
+            .iter()
+            .map(|gpu| {
+                let processes = fresh_list(gpu, sample).map(|list| {
+                    let engine =
+                        |p: &ProcSample| p.engine.as_ref().map(|e| (known(e.kv_used), known(e.running)));
+                    list.entries.iter().map(|p| (p.key, known(p.memory), known(p.rss), engine(p))).collect()
+                });
+                let memory = gpu.memory.map(|m| (m.total, m.used, m.free, known(m.reserved)));
+                (gpu.uuid.clone(), known(memory), known(processes))
+            })
+            .collect()
+    }
+
+    /// The history keeps no reason for an absence.
+    fn known<T>(reading: Reading<T>) -> Reading<T> {
+        reading.map_err(|_| Absent::NotYet)
+    }
+
+    fn amount() -> impl Strategy<Value = Reading<Bytes>> {
+        prop_oneof![4 => (0u64..1 << 40).prop_map(|b| Ok(Bytes(b))), 1 => Just(Err(Absent::Timeout))]
+    }
+
+    fn process(pid: u32) -> impl Strategy<Value = ProcSample> {
+        let engine = (amount(), prop::option::of(0u32..200));
+        (amount(), amount(), prop::option::of(engine)).prop_map(move |(memory, rss, engine)| ProcSample {
+            key: ProcKey { pid, start_ticks: (pid % 2 == 0).then_some(77) },
+            memory,
+            kinds: ProcKinds::default(),
+            liveness: Liveness::Alive,
+            info: Arc::new(ProcInfo::absent(Absent::NotYet)),
+            rss,
+            host_limit: Err(Absent::NotSupported),
+            engine: engine.map(|(kv_used, running)| EngineSample {
+                kv_used,
+                kv_pool: Err(Absent::NotYet),
+                running: running.ok_or(Absent::NotYet),
+                waiting: Err(Absent::NotYet),
+                semantics: KvSemantics::Unknown,
+            }),
+        })
+    }
+
+    fn gpu(index: u32) -> impl Strategy<Value = GpuSample> {
+        let list = prop::option::of((0u32..4).prop_flat_map(|n| (0..n).map(process).collect::<Vec<_>>()));
+        let memory = (amount(), amount(), amount(), amount());
+        (memory, list).prop_map(move |((total, used, free, reserved), list)| GpuSample {
+            uuid: GpuUuid::new(&format!("GPU-{index}")),
+            index,
+            name: "card".into(),
+            kind: GpuKind::Discrete,
+            state: GpuState::Present,
+            memory: (|| {
+                let source = MemorySource::NvmlV2;
+                Ok(DeviceMemory { total: total?, used: used?, free: free?, reserved, source })
+            })(),
+            utilization: Ok(Percent(50)),
+            processes: list
+                .map(|entries| ProcessList { listed: Tick { seq: 9, at: Ts(5), mono_ms: 5 }, entries })
+                .ok_or(Absent::NotYet),
+            holders: Vec::new(),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_the_detector_needs_survives_the_history(first in gpu(0), second in gpu(1)) {
+            let sample = Sample {
+                tick: Tick { seq: 9, at: Ts(5), mono_ms: 5 },
+                gpus: vec![first, second],
+                host: HostSample { total: Ok(Bytes(7)), available: Err(Absent::NotSupported) },
+                events: Vec::new(),
+                probe: ProbeHealth::default(),
+            };
+            let record = Recorder::default().record(&Frame::of(sample.clone()));
+            let replayed = Replayer::default().sample(record);
+            prop_assert_eq!(judged(&replayed), judged(&sample));
+            prop_assert_eq!(replayed.host.total, sample.host.total);
+        }
+    }
+}

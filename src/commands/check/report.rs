@@ -1,0 +1,259 @@
+//! What `ebbtide check` found: the JSON contract of docs/check.md.
+
+use std::collections::BTreeMap;
+
+use ebbtide_core::{
+    AlertTransition, Evidence, Finding, Forecast, Judgement, Sample, SeriesPart, SeriesRef, Severity, Tier,
+    Ts,
+};
+use ebbtide_daemon::pipeline::Effect;
+use ebbtide_probe::recorded;
+use serde::Serialize;
+
+/// The whole answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    /// One entry a series, in order of GPU and process.
+    pub(crate) series: Vec<SeriesReport>,
+    /// What the reader made of the file.
+    pub(crate) file: FileReport,
+}
+
+/// What was read.
+#[derive(Debug, Serialize)]
+pub(crate) struct FileReport {
+    /// Lines in the file.
+    pub(crate) lines: u64,
+    /// Lines that said nothing that could be used.
+    pub(crate) skipped: u64,
+    /// What a person should know about the reading.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// What is said of one series.
+#[derive(Debug, Serialize)]
+pub(crate) struct SeriesReport {
+    /// The GPU as the file calls it.
+    pub(crate) gpu: String,
+    /// The process, where the series is one process's.
+    pub(crate) pid: Option<u32>,
+    /// `device`, `process` or `unattributed`.
+    pub(crate) part: &'static str,
+    /// The last standing cause.
+    pub(crate) diagnosis: &'static str,
+    /// Whether any hook would have fired for it.
+    pub(crate) alert: bool,
+    /// One sentence for a person.
+    pub(crate) summary: String,
+    /// When memory runs out, if it does.
+    pub(crate) forecast: Option<ForecastReport>,
+    /// What the diagnosis rests on.
+    pub(crate) evidence: Vec<Evidence>,
+    /// Everything that opened, in order of opening.
+    pub(crate) findings: Vec<FindingReport>,
+    /// The values in MiB, for the chart.
+    #[serde(skip)]
+    pub(crate) values: Vec<Option<f64>>,
+    /// The most severe alert that would have fired.
+    #[serde(skip)]
+    pub(crate) worst: Option<Severity>,
+    /// First and last instant.
+    #[serde(skip)]
+    pub(crate) span: Option<(Ts, Ts)>,
+}
+
+/// A forecast as JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct ForecastReport {
+    /// The capacity that is reached.
+    pub(crate) capacity_bytes: u64,
+    /// At the upper end of the rate's band.
+    pub(crate) earliest_at_ms: i64,
+    /// At the rate itself.
+    pub(crate) expected_at_ms: i64,
+    /// At the lower end; null where that end is no growth.
+    pub(crate) latest_at_ms: Option<i64>,
+}
+
+/// A finding as JSON.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct FindingReport {
+    /// What it is about.
+    pub(crate) kind: &'static str,
+    /// How sure it is.
+    pub(crate) tier: Tier,
+    /// How much it matters.
+    pub(crate) severity: Severity,
+    /// When it was said.
+    pub(crate) opened_at_ms: i64,
+    /// When it ceased to hold.
+    pub(crate) resolved_at_ms: Option<i64>,
+    /// When what it is about began.
+    pub(crate) onset_at_ms: Option<i64>,
+    /// How fast memory grows.
+    pub(crate) rate_bytes_per_s: Option<f64>,
+    /// Lower end of the rate's 80 % band.
+    pub(crate) rate_low: Option<f64>,
+    /// Upper end.
+    pub(crate) rate_high: Option<f64>,
+    /// What it rests on.
+    pub(crate) evidence: Vec<Evidence>,
+    /// One sentence for a person.
+    pub(crate) summary: String,
+    /// What would settle it.
+    pub(crate) settle: String,
+}
+
+impl From<&Finding> for FindingReport {
+    fn from(finding: &Finding) -> Self {
+        Self {
+            kind: finding.key.kind.name(),
+            tier: finding.tier,
+            severity: finding.severity,
+            opened_at_ms: finding.opened_at.0,
+            resolved_at_ms: finding.resolved_at.map(|at| at.0),
+            onset_at_ms: finding.onset_at.map(|at| at.0),
+            rate_bytes_per_s: finding.rate.map(|r| r.rate.0),
+            rate_low: finding.rate.map(|r| r.low.0),
+            rate_high: finding.rate.map(|r| r.high.0),
+            evidence: finding.evidence.clone(),
+            summary: finding.summary.clone(),
+            settle: finding.settle.clone(),
+        }
+    }
+}
+
+impl From<Forecast> for ForecastReport {
+    fn from(forecast: Forecast) -> Self {
+        Self {
+            capacity_bytes: forecast.capacity.0,
+            earliest_at_ms: forecast.earliest.0,
+            expected_at_ms: forecast.expected.0,
+            latest_at_ms: forecast.latest.map(|at| at.0),
+        }
+    }
+}
+
+impl From<&recorded::Report> for FileReport {
+    fn from(report: &recorded::Report) -> Self {
+        let skipped = report
+            .first_skipped
+            .iter()
+            .map(|line| format!("line {}: {}: {}", line.number, line.reason, line.text));
+        let assumed = report.assumed_totals.iter().map(|(gpu, total)| {
+            format!("the size of GPU {gpu} is not recorded; {total} is assumed, so a forecast is a guess (--total-mib says it)")
+        });
+        Self {
+            lines: report.lines,
+            skipped: report.skipped,
+            warnings: report.warnings.iter().cloned().chain(assumed).chain(skipped).collect(),
+        }
+    }
+}
+
+impl Report {
+    /// The exit code of `--exit-code`: 2 after a critical alert, 1 after any other, else 0.
+    pub(crate) fn worst_alert(&self) -> u8 {
+        match self.series.iter().filter_map(|s| s.worst).max() {
+            None => 0,
+            Some(Severity::Critical) => 2,
+            Some(Severity::Info | Severity::Warning) => 1,
+        }
+    }
+}
+
+/// Collects what the pipeline says while a recording plays.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    series: BTreeMap<SeriesRef, Watched>,
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    judgement: Option<Judgement>,
+    findings: BTreeMap<(Ts, &'static str), FindingReport>,
+    alert: Option<Severity>,
+    values: Vec<Option<f64>>,
+    span: Option<(Ts, Ts)>,
+}
+
+impl Watch {
+    /// Notes the values of one sample.
+    pub(crate) fn sample(&mut self, sample: &Sample) {
+        for gpu in &sample.gpus {
+            self.value(&gpu.uuid, SeriesPart::Device, gpu.memory.ok().map(|m| m.used.mib()), sample.tick.at);
+            let fresh = gpu.processes.as_ref().ok().filter(|list| list.listed.seq == sample.tick.seq);
+            for process in fresh.into_iter().flat_map(|list| &list.entries) {
+                let value = process.memory.ok().map(ebbtide_core::Bytes::mib);
+                self.value(&gpu.uuid, SeriesPart::Process(process.key), value, sample.tick.at);
+            }
+        }
+    }
+
+    fn value(&mut self, gpu: &ebbtide_core::GpuUuid, part: SeriesPart, value: Option<f64>, at: Ts) {
+        let watched = self.series.entry(SeriesRef { gpu: gpu.clone(), part }).or_default();
+        watched.values.push(value);
+        watched.span = Some((watched.span.map_or(at, |(first, _)| first), at));
+    }
+
+    /// Notes what one step of the pipeline brought.
+    pub(crate) fn effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Record(event) => {
+                let finding = event.finding();
+                let watched = self.series.entry(finding.key.series.clone()).or_default();
+                watched.findings.insert((finding.opened_at, finding.key.kind.name()), finding.into());
+            }
+            Effect::Deliver(event) if event.transition == AlertTransition::Firing => {
+                let finding = &event.alert.finding;
+                let watched = self.series.entry(finding.key.series.clone()).or_default();
+                watched.alert = watched.alert.max(Some(finding.severity));
+            }
+            Effect::Publish(status) => {
+                for judgement in status.gpus.into_iter().flat_map(|gpu| gpu.judgements) {
+                    let watched = self.series.entry(judgement.series.clone()).or_default();
+                    watched.judgement = Some(judgement);
+                }
+            }
+            Effect::Deliver(_) | Effect::Persist(_) => {}
+        }
+    }
+
+    /// The report at the end of the recording.
+    pub(crate) fn report(self, file: &recorded::Report) -> Report {
+        let series =
+            self.series.into_iter().filter_map(|(series, watched)| watched.report(&series)).collect();
+        Report { series, file: FileReport::from(file) }
+    }
+}
+
+impl Watched {
+    /// `None` for a series of which not a single value is known: a file of one process's rows says nothing of its
+    /// device.
+    fn report(self, series: &SeriesRef) -> Option<SeriesReport> {
+        let judgement = self.judgement?;
+        let (pid, part) = match series.part {
+            SeriesPart::Device => (None, "device"),
+            SeriesPart::Process(key) => (Some(key.pid), "process"),
+            SeriesPart::Unattributed => (None, "unattributed"),
+        };
+        let nothing_known = self.values.iter().all(Option::is_none);
+        if part != "process" && nothing_known && self.findings.is_empty() {
+            return None;
+        }
+        Some(SeriesReport {
+            gpu: series.gpu.to_string(),
+            pid,
+            part,
+            diagnosis: judgement.diagnosis.name(),
+            alert: self.alert.is_some(),
+            summary: judgement.summary,
+            forecast: judgement.forecast.map(ForecastReport::from),
+            evidence: judgement.evidence,
+            findings: self.findings.into_values().collect(),
+            values: self.values,
+            worst: self.alert,
+            span: self.span,
+        })
+    }
+}

@@ -1,0 +1,27 @@
+//! One file a subcommand. Each returns the exit code, or an error that [`crate::exit`] translates.
+
+mod check;
+mod config;
+mod daemon;
+mod demo;
+mod status;
+mod top;
+mod workload;
+
+use crate::cli::{Command, ConfigCommand};
+
+/// Runs a subcommand.
+///
+/// # Errors
+/// Whatever the subcommand could not do.
+pub(crate) fn run(command: Command) -> anyhow::Result<u8> {
+    match command {
+        Command::Daemon(args) => daemon::run(args),
+        Command::Top(args) => top::run(args),
+        Command::Status(args) => status::run(&args),
+        Command::Check(args) => check::run(args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Config(ConfigCommand::Check { config, json }) => config::check(config, json),
+        Command::Workload(args) => workload::run(&args),
+    }
+}

@@ -1,0 +1,76 @@
+//! `ebbtide check`: the contract, and what people see.
+
+use std::fmt::Write;
+
+use crate::runner::{World, stderr, stdout};
+
+/// An hour at 5 s: half of it level, then 40 MiB a minute on a 24 GiB card.
+fn leaking_log() -> String {
+    let mut csv = "time,used_mib,total_mib,kv_used_mib,running\n".to_owned();
+    for step in 0..720 {
+        let seconds = step * 5;
+        let leaked = (seconds - 1800).max(0) * 40 / 60;
+        writeln!(csv, "{},{},24576,1024,8", 1_790_000_000 + seconds, 8192 + leaked).unwrap();
+    }
+    csv
+}
+
+#[test]
+fn the_json_contract_holds() {
+    let world = World::new();
+    let file = world.write("leak.csv", &leaking_log());
+    let output = world.ebbtide(&["check", "--json"]).arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    insta::assert_snapshot!("check_json", stdout(&output));
+}
+
+#[test]
+fn people_see_a_chart_the_diagnosis_and_its_evidence() {
+    let world = World::new();
+    let file = world.write("leak.csv", &leaking_log());
+    let output = world.ebbtide(&["check"]).arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    insta::assert_snapshot!("check_text", stdout(&output));
+}
+
+#[test]
+fn the_leak_has_its_rate_and_an_exit_code_for_scripts() {
+    let world = World::new();
+    let file = world.write("leak.csv", &leaking_log());
+    let output = world.ebbtide(&["check", "--json", "--exit-code"]).arg(&file).output().unwrap();
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{:?}", output.status);
+    let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let series = &report["series"][0];
+    assert_eq!((series["diagnosis"].as_str(), series["alert"].as_bool()), (Some("leak"), Some(true)));
+    let leak = series["findings"].as_array().unwrap().iter().find(|f| f["kind"] == "leak").unwrap();
+    let rate = leak["rate_bytes_per_s"].as_f64().unwrap() * 60.0 / f64::from(1 << 20);
+    assert!((rate / 40.0 - 1.0).abs() < 0.1, "{rate} MiB/min");
+    let onset = leak["onset_at_ms"].as_i64().unwrap() / 1000 - 1_790_000_000;
+    assert!((onset - 1800).abs() < 300, "the leak began at 1800 s, not at {onset} s");
+}
+
+#[test]
+fn garbage_is_skipped_and_counted_and_a_file_of_garbage_says_so() {
+    let world = World::new();
+    let mixed = leaking_log().replace("1790000300,", "\u{1b}[31m???\n1790000300,");
+    let file = world.write("mixed.csv", &mixed);
+    let output = world.ebbtide(&["check", "--json"]).arg(&file).output().unwrap();
+    let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(report["file"]["skipped"], 1);
+    assert!(!stdout(&output).contains('\u{1b}'), "control characters never leave");
+
+    let file = world.write("garbage.csv", "once upon a time\nthere was no CSV\n");
+    let output = world.ebbtide(&["check"]).arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(65));
+    assert!(stderr(&output).contains("garbage.csv"), "{}", stderr(&output));
+    let missing = world.run(&["check", "/nowhere.csv"]);
+    assert_eq!(missing.status.code(), Some(65));
+}
+
+#[test]
+fn standard_input_is_a_file_too() {
+    let world = World::new();
+    let file = world.write("leak.csv", &leaking_log());
+    let output = world.ebbtide(&["check", "-"]).stdin(std::fs::File::open(file).unwrap()).output().unwrap();
+    assert!(stdout(&output).contains("LEAK"), "{}", stdout(&output));
+}

@@ -1,0 +1,11 @@
+//! The real binary, end to end: against the fake driver, on host memory, on files, and killed on purpose.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod check;
+mod configuration;
+mod faults;
+mod kill;
+mod runner;
+mod status;
+mod usage;
