@@ -123,6 +123,21 @@ fn a_column_of_bare_numbers_plays_at_one_second_and_says_so() {
 }
 
 #[test]
+fn a_time_on_a_line_of_its_own_is_that_of_the_rows_below_it() {
+    for dates in
+        [["Wed Jan 31 12:34:56 UTC 2024", "Wed Jan 31 12:34:58 UTC 2024"], ["1706704496", "1706704498"]]
+    {
+        let [first, second] = dates;
+        let recording =
+            text(&format!("{first}\n0, 10 MiB\n1, 20 MiB\n{second}\n0, 11 MiB\n1, 21 MiB\n")).unwrap();
+        assert_eq!(clock(&recording), [0, 2000]);
+        assert_eq!(used(&recording, 1), [20.0, 21.0]);
+        assert_eq!(recording.samples().next().unwrap().tick.at.0, 1_706_704_496_000);
+        assert_eq!(recording.report.skipped, 0);
+    }
+}
+
+#[test]
 fn what_the_user_states_outranks_what_is_assumed() {
     let options = Options {
         columns: Some(["gpu", "-", "used_mib"].map(str::to_owned).to_vec()),

@@ -2,7 +2,7 @@
 //! prints.
 
 use super::instant::instant;
-use super::number::{Comma, Unit, amount, trim};
+use super::number::{Comma, Unit, amount, decimal, trim};
 use super::rows::Quantity;
 
 /// What a column holds.
@@ -94,8 +94,17 @@ pub(super) fn of_header(fields: &[&str]) -> Option<Vec<Column>> {
 
 /// The columns of a line of nvidia-smi without a header: an optional timestamp; then what names the GPU or the
 /// process; then used, or used and total. `None` where that is not the only way to read it.
+///
+/// Amounts with a unit other than memory's are passed over wherever they stand.
 pub(super) fn inferred(fields: &[&str], comma: Comma) -> Option<Vec<Column>> {
     let shapes: Vec<Shape> = fields.iter().map(|field| Shape::of(field, comma)).collect();
+    let told: Vec<Shape> = shapes.iter().copied().filter(|&shape| shape != Shape::Foreign).collect();
+    let mut columns = in_order(&told)?.into_iter();
+    let place = |shape: &Shape| if *shape == Shape::Foreign { Some(Column::Other) } else { columns.next() };
+    shapes.iter().map(place).collect()
+}
+
+fn in_order(shapes: &[Shape]) -> Option<Vec<Column>> {
     let timed = shapes.first() == Some(&Shape::Time);
     let mut columns = if timed { vec![Column::Time] } else { Vec::new() };
     let body = &shapes[usize::from(timed)..];
@@ -119,6 +128,8 @@ enum Shape {
     Integer(u64),
     /// An amount with a unit of memory, or a word for "none".
     Memory,
+    /// An amount with another unit: percent, watts, megahertz.
+    Foreign,
     /// A GPU's product name.
     Product,
     Text,
@@ -141,6 +152,10 @@ impl Shape {
         if has_unit && amount(field, Unit::Mib, comma).is_some() {
             return Self::Memory;
         }
+        let is_foreign = |unit: &str| field.strip_suffix(unit).is_some_and(|n| decimal(n, comma).is_some());
+        if [" %", " W", " MHz", " C"].into_iter().any(is_foreign) {
+            return Self::Foreign;
+        }
         match instant(field, comma) {
             Some(ms) if ms >= 1_000_000_000 => Self::Time,
             _ => Self::Text,
@@ -158,7 +173,7 @@ fn naming(shapes: &[Shape]) -> Option<Vec<Column>> {
         Shape::Uuid => Some(Column::GpuUuid),
         Shape::Integer(_) => Some(Column::GpuIndex),
         Shape::Product => Some(Column::GpuName),
-        Shape::Time | Shape::Memory | Shape::Text => None,
+        Shape::Time | Shape::Memory | Shape::Foreign | Shape::Text => None,
     };
     let columns: Vec<Column> = shapes.iter().map(column).collect::<Option<_>>()?;
     let twice = (1..columns.len()).any(|at| columns[..at].contains(&columns[at]));
@@ -204,7 +219,8 @@ mod tests {
     #[test]
     fn the_order_of_nvidia_smi_is_inferred() {
         let time = "2024/01/31 12:34:56.789";
-        let cases: [(&[&str], &[Column]); 8] = [
+        let cases: [(&[&str], &[Column]); 9] = [
+            (&["45 %", "12 MiB", "81559 MiB", "61.00 W"], &[Column::Other, USED, TOTAL, Column::Other]),
             (&[time, "0", "12 MiB", "81559 MiB"], &[Column::Time, Column::GpuIndex, USED, TOTAL]),
             (&[time, "0", "12", "81559"], &[Column::Time, Column::GpuIndex, USED, TOTAL]),
             (&[time, "GPU-1", "12 MiB"], &[Column::Time, Column::GpuUuid, USED]),
@@ -229,6 +245,6 @@ mod tests {
         assert_eq!(inferred(&apps, Comma::Thousands), Some(columns.to_vec()));
         assert_eq!(inferred(&["2024/01/31 12:34:56", "45", "12", "13", "14", "15"], Comma::Thousands), None);
         assert_eq!(inferred(&["some", "words"], Comma::Thousands), None);
-        assert_eq!(inferred(&["45 %", "12 MiB"], Comma::Thousands), None);
+        assert_eq!(inferred(&["45 %"], Comma::Thousands), None);
     }
 }

@@ -14,12 +14,29 @@ use super::rows::{GpuCells, Quantity, RecordedEvent, Row, Rows, Skip, Subject, V
 pub(super) struct Delimited {
     columns: Option<Vec<Column>>,
     separator: Option<char>,
+    /// Whether columns have names; else they were inferred.
+    named: bool,
+    /// A time that was printed by itself, for the next row without one.
+    at_ms: Option<i64>,
 }
 
 impl Delimited {
     /// A reader for a file without a header whose columns the user has named.
     pub(super) fn with_columns(columns: Vec<Column>) -> Self {
-        Self { columns: Some(columns), separator: None }
+        Self { columns: Some(columns), named: true, ..Self::default() }
+    }
+
+    /// A time was printed: it is that of the row below it.
+    pub(super) fn begin(&mut self, at_ms: i64) {
+        self.at_ms = Some(at_ms);
+    }
+
+    /// The time that a line states which holds nothing else. Where columns have names a bare number is a value.
+    pub(super) fn heading(&self, line: &str) -> Option<i64> {
+        const YEAR_2001_MS: i64 = 1_000_000_000_000;
+        let alone = !line.contains([',', ';', '\t']);
+        let at_ms = instant(line, Comma::Thousands).filter(|_| alone && !self.named)?;
+        (at_ms >= YEAR_2001_MS).then_some(at_ms)
     }
 
     /// Takes one line; `whole` is whether it ended with a line break.
@@ -29,6 +46,7 @@ impl Delimited {
         if let Some(columns) = columns::of_header(&fields) {
             self.columns = Some(columns);
             self.separator = Some(guess);
+            self.named = true;
             return Ok(());
         }
         let separator = *self.separator.get_or_insert(guess);
@@ -44,7 +62,9 @@ impl Delimited {
         if !whole && fields.len() < columns.len() {
             return Err(Skip::CutShort);
         }
-        record(&Cells::of(columns, &fields, comma)?, rows)
+        let mut cells = Cells::of(columns, &fields, comma)?;
+        cells.at_ms = cells.at_ms.or(self.at_ms.take());
+        record(&cells, rows)
     }
 }
 

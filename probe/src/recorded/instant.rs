@@ -25,16 +25,34 @@ pub(super) fn instant(cell: &str, comma: Comma) -> Option<i64> {
     civil(&cell.replace('/', "-"))
 }
 
-/// The instant of a line like `Wed Jan 31 12:34:56 2024`, which stands above each table of nvidia-smi.
-pub(super) fn table_heading(line: &str) -> Option<i64> {
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let &[_, month, day, time, year] = words.as_slice() else { return None };
-    let month = MONTHS.iter().position(|&name| name.eq_ignore_ascii_case(month))? + 1;
-    let day: u8 = day.parse().ok()?;
-    civil(&format!("{year}-{month:02}-{day:02} {time}"))
+/// The instant of a line like `Wed Jan 31 12:34:56 2024`, which stands above each table of nvidia-smi, or of the
+/// line that `date` prints in an English locale, whose zone is passed over.
+pub(super) fn heading(line: &str) -> Option<i64> {
+    let (mut year, mut month, mut day, mut time) = (None, None, None, None);
+    let mut afternoon = None;
+    for word in line.split_whitespace() {
+        if let Some(place) = MONTHS.iter().position(|&name| name.eq_ignore_ascii_case(word)) {
+            month = Some(place + 1);
+        } else if word.contains(':') {
+            time = Some(word);
+        } else if word == "AM" || word == "PM" {
+            afternoon = Some(word == "PM");
+        } else if word.starts_with(['+', '-']) {
+            // A zone by its offset.
+        } else if let Ok(number) = word.parse::<u16>() {
+            *(if number > 31 { &mut year } else { &mut day }) = Some(number);
+        } else if word.len() > 5 || !word.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            return None;
+        }
+    }
+    let (hour, rest) = time?.split_once(':')?;
+    let hour: u8 = hour.parse().ok()?;
+    let hour = afternoon.map_or(hour, |afternoon| hour % 12 + if afternoon { 12 } else { 0 });
+    civil(&format!("{:04}-{:02}-{:02} {hour:02}:{rest}", year?, month?, day?))
 }
+
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 fn epoch(number: f64) -> Option<i64> {
     let per_ms = match number {
@@ -74,15 +92,29 @@ mod tests {
             assert_eq!(instant(form, Comma::Thousands), Some(1_706_704_496_789), "{form}");
         }
         assert_eq!(instant("1706704496,789", Comma::Decimal), Some(1_706_704_496_789));
-        assert_eq!(table_heading("Wed Jan 31 12:34:56 2024"), Some(1_706_704_496_000));
-        assert_eq!(table_heading("Thu Feb  1 00:00:00 2024"), Some(1_706_745_600_000));
+        for line in [
+            "Wed Jan 31 12:34:56 2024",
+            "Wed Jan 31 12:34:56 UTC 2024",
+            "Wed 31 Jan 2024 12:34:56 PM CET",
+            "Wed Jan 31 12:34:56 +03 2024",
+        ] {
+            assert_eq!(heading(line), Some(1_706_704_496_000), "{line}");
+        }
+        assert_eq!(heading("Thu Feb  1 12:00:00 AM UTC 2024"), Some(1_706_745_600_000));
     }
 
     #[test]
     fn other_text_is_no_instant() {
-        for text in ["", "GPU-1", "2024/13/31 12:34:56", "12:34:56", "Wed Foo 31 12:34:56 2024"] {
+        for text in [
+            "",
+            "GPU-1",
+            "2024/13/31 12:34:56",
+            "12:34:56",
+            "Wed Foo 31 12:34:56 2024",
+            "failed Jan 31 12:34:56 2024",
+        ] {
             assert_eq!(instant(text, Comma::Thousands), None, "{text}");
-            assert_eq!(table_heading(text), None, "{text}");
+            assert_eq!(heading(text), None, "{text}");
         }
     }
 }

@@ -7,6 +7,7 @@
 //! - the tables of a plain `nvidia-smi` or `nvidia-smi -l N`;
 //! - any CSV whose header names its columns (see [`known_columns`]).
 //!
+//! A line with a time alone, as `date` prints it, is the time of the rows below it.
 //! A line that is none of these is skipped and counted, never guessed at. What a file does not hold is absent.
 
 mod columns;
@@ -235,6 +236,10 @@ impl Reading {
         }
         let taken = if ending == Ending::TooLong {
             Err(Skip::TooLong)
+        } else if let Some(at_ms) = instant::heading(line).or_else(|| self.delimited.heading(line)) {
+            self.table.begin(at_ms);
+            self.delimited.begin(at_ms);
+            Ok(())
         } else if Table::owns(line) {
             self.table.take(line, &mut self.rows)
         } else {

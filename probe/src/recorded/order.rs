@@ -38,7 +38,7 @@ fn fill_times(rows: &mut [Row], interval_ms: u64) -> u64 {
     for row in rows {
         if let Some(at_ms) = row.at_ms {
             clock = at_ms;
-            seen.clear();
+            seen = HashSet::from([(row.gpu, row.subject)]);
             continue;
         }
         untimed += 1;

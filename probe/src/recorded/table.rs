@@ -1,7 +1,6 @@
 //! The tables that a plain `nvidia-smi`, or `nvidia-smi -l N`, prints: one row of two lines a GPU, then the list of
 //! processes.
 
-use super::instant::table_heading;
 use super::number::{Comma, Unit, amount};
 use super::rows::{GpuCells, Quantity, Row, Rows, Skip, Subject, Values};
 
@@ -25,15 +24,16 @@ enum Section {
 impl Table {
     /// Whether a line belongs to a table.
     pub(super) fn owns(line: &str) -> bool {
-        line.starts_with(['|', '+']) || table_heading(line).is_some()
+        line.starts_with(['|', '+'])
+    }
+
+    /// A time was printed: it is that of the table below it.
+    pub(super) fn begin(&mut self, at_ms: i64) {
+        *self = Self { at_ms: Some(at_ms), ..Self::default() };
     }
 
     /// Takes one line of a table.
     pub(super) fn take(&mut self, line: &str, rows: &mut Rows) -> Result<(), Skip> {
-        if let Some(at_ms) = table_heading(line) {
-            *self = Self { at_ms: Some(at_ms), ..Self::default() };
-            return Ok(());
-        }
         if line.starts_with('+') || self.turned(line, rows)? {
             return Ok(());
         }
