@@ -14,10 +14,20 @@ pub(super) struct Answer {
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct SeriesAnswer {
     pub(super) pid: Option<u32>,
+    /// `device`, `process` or `unattributed`.
+    #[serde(default)]
+    pub(super) part: String,
     pub(super) diagnosis: String,
     pub(super) alert: bool,
     #[serde(default)]
     pub(super) findings: Vec<FindingAnswer>,
+}
+
+impl SeriesAnswer {
+    /// Whether it stands beside the series that the incident is about.
+    fn is_companion(&self) -> bool {
+        self.pid.is_some() || self.part == "unattributed"
+    }
 }
 
 /// A finding of a series.
@@ -30,7 +40,8 @@ impl Answer {
     /// An answer of one series.
     pub(super) fn simple(diagnosis: &str, alert: bool) -> Self {
         let findings = if alert { vec![FindingAnswer { kind: diagnosis.to_owned() }] } else { Vec::new() };
-        Self { series: vec![SeriesAnswer { pid: None, diagnosis: diagnosis.to_owned(), alert, findings }] }
+        let (part, diagnosis) = ("device".to_owned(), diagnosis.to_owned());
+        Self { series: vec![SeriesAnswer { pid: None, part, diagnosis, alert, findings }] }
     }
 }
 
@@ -56,7 +67,7 @@ pub(super) fn mark(incident: &Incident, answer: &Answer) -> Mark {
                 && answer
                     .series
                     .iter()
-                    .all(|s| accepts(s) || (s.pid.is_some() && s.diagnosis == "inconclusive"))
+                    .all(|s| accepts(s) || (s.is_companion() && s.diagnosis == "inconclusive"))
         }
         _ => answer.series.iter().any(accepts),
     };
