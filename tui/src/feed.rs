@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use ebbtide_api::wire::HistoryQuery;
-use ebbtide_api::{Client, ClientError};
+use ebbtide_api::{Client, ClientError, StatusStream};
 
 use crate::event::Event;
 
@@ -59,35 +59,39 @@ impl Drop for Feed {
 fn watch(client: &Mutex<Box<dyn Client>>, events: &SyncSender<Event>, stopped: &Receiver<()>) {
     let mut pause = FIRST_PAUSE;
     loop {
-        let stream = lock(client).watch();
-        let why = match stream {
-            Ok(statuses) => {
-                let mut why = "the daemon has ended the connection".to_owned();
-                for status in statuses {
-                    match status {
-                        Ok(status) => {
-                            pause = FIRST_PAUSE;
-                            if events.send(Event::Status(Box::new(status))).is_err() {
-                                return;
-                            }
-                        }
-                        Err(error) => {
-                            why = in_words(&error);
-                            break;
-                        }
-                    }
-                }
-                why
-            }
+        let ended = lock(client).watch().and_then(|statuses| hand_on(statuses, events, &mut pause));
+        let why = match ended {
+            Ok(End::Dashboard) => return,
+            Ok(End::Daemon) => "the daemon has ended the connection".to_owned(),
             Err(error) => in_words(&error),
         };
-        if events.send(Event::Disconnected(why)).is_err()
-            || stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout)
-        {
+        let gone = events.send(Event::Disconnected(why)).is_err();
+        if gone || stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
             return;
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
+}
+
+/// Who ended a connection without an error.
+enum End {
+    Dashboard,
+    Daemon,
+}
+
+/// Hands on what the daemon publishes. A daemon that is heard is tried again at once when it is lost.
+fn hand_on(
+    statuses: StatusStream,
+    events: &SyncSender<Event>,
+    pause: &mut Duration,
+) -> Result<End, ClientError> {
+    for status in statuses {
+        *pause = FIRST_PAUSE;
+        if events.send(Event::Status(Box::new(status?))).is_err() {
+            return Ok(End::Dashboard);
+        }
+    }
+    Ok(End::Daemon)
 }
 
 /// Asks the daemon for what the dashboard wants of its history.

@@ -106,7 +106,7 @@ fn draw_legend(pen: &mut Pen<'_>, model: &Model, series: &SeriesKey, judgement: 
     let device =
         || row::judgement(model.gpu_of(series)?, ebbtide_core::SeriesPart::Device)?.forecast.as_ref();
     if let Some(forecast) = judgement.forecast.as_ref().or_else(device) {
-        pen.text((x, 0), &wording::forecast(forecast, now), width, LOUD);
+        pen.text((x, 0), &wording::runs_full(forecast, now), width, LOUD);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The open findings of the machine, most severe first.
 
-use ebbtide_core::{Finding, Subject, Ts};
+use ebbtide_core::{Finding, Subject, Tier, Ts};
 use ratatui::style::Style;
 
 use super::palette::{self, LOUD, QUIET};
@@ -18,46 +18,55 @@ pub(super) fn draw(pen: &mut Pen<'_>, model: &Model) {
         pen.text((2, 1), "none open", pen.width(), QUIET);
         return;
     }
+    let texts: Vec<Vec<String>> = findings.iter().map(|f| in_full(f, pen.width())).collect();
     let room = usize::from(pen.height().saturating_sub(1));
-    // With room to spare each finding says in full what it is and what would settle it.
-    let each = [4, 2].into_iter().find(|rows| room >= findings.len() * rows).unwrap_or(1);
-    let height = room / each;
+    let full = texts.iter().map(|lines| lines.len() + 1).sum::<usize>() <= room;
+    let pairs = findings.len() * 2 <= room;
     let selected = model.finding_place();
-    let first = window(findings.len(), selected, height);
+    let first = if full || pairs { 0 } else { window(findings.len(), selected, room) };
     let mut y = 1;
-    for (place, finding) in findings.iter().enumerate().skip(first) {
-        if y >= pen.height() {
-            break;
+    for (place, (finding, lines)) in findings.iter().zip(&texts).enumerate().skip(first) {
+        let after = draw_title(pen, y, finding, status.tick.at);
+        if !full {
+            pen.text((after, y), &finding.summary, pen.width().saturating_sub(after), Style::new());
         }
-        let top = y;
-        draw_finding(pen, y, finding, status.tick.at, each);
-        y += u16::try_from(each).unwrap_or(1);
         if place == selected {
-            pen.mark(top, focused);
+            pen.mark(y, focused);
+        }
+        y += 1;
+        let settle = [settle(finding)];
+        let below: &[String] = match (full, pairs) {
+            (true, _) => lines,
+            (false, true) => &settle,
+            (false, false) => &[],
+        };
+        for line in below {
+            pen.text((4, y), line, pen.width(), QUIET);
+            y += 1;
         }
     }
 }
 
-/// Draws one finding in one row, two or four.
-fn draw_finding(pen: &mut Pen<'_>, y: u16, finding: &Finding, now: Ts, rows: usize) {
-    let width = pen.width();
+/// The first row of a finding. Returns the column after it.
+fn draw_title(pen: &mut Pen<'_>, y: u16, finding: &Finding, now: Ts) -> u16 {
     let mut x = pen.text((2, y), finding.severity.name(), 8, palette::severity(finding.severity)) + 1;
     x = pen.text((x, y), finding.key.kind.name(), 12, LOUD) + 1;
+    if finding.tier == Tier::Early {
+        x = pen.text((x, y), "(early)", 7, QUIET) + 1;
+    }
     let age = wording::short_duration(wording::elapsed(finding.opened_at, now));
-    x = pen.text((x, y), &age, 4, QUIET) + 1;
-    if rows == 4 {
-        pen.text((x, y), &subject(&finding.subject), width.saturating_sub(x), QUIET);
-        let lines = wording::wrap(&finding.summary, usize::from(width.saturating_sub(4)));
-        for (row, line) in (y + 1..).zip(lines.iter().take(2)) {
-            pen.text((4, row), line, width, Style::new());
-        }
-    } else {
-        pen.text((x, y), &finding.summary, width.saturating_sub(x), Style::new());
-    }
-    if rows > 1 {
-        let last = y + u16::try_from(rows - 1).unwrap_or(1);
-        pen.text((4, last), &format!("settle: {}", finding.settle), width, QUIET);
-    }
+    pen.text((x, y), &age, 4, QUIET) + 1
+}
+
+/// All that is said of a finding, in lines: whom it is about, what it is, what would settle it.
+fn in_full(finding: &Finding, screen: u16) -> Vec<String> {
+    let width = usize::from(screen.saturating_sub(4));
+    let texts = [subject(&finding.subject), finding.summary.clone(), settle(finding)];
+    texts.iter().flat_map(|text| wording::wrap(text, width)).collect()
+}
+
+fn settle(finding: &Finding) -> String {
+    format!("settle: {}", finding.settle)
 }
 
 /// Whom a finding is about, in a few words.

@@ -1,6 +1,6 @@
 //! The list of GPUs: who is how full, as a bar and in numbers.
 
-use ebbtide_api::wire::GpuStatus;
+use ebbtide_api::wire::{GpuStatus, Level};
 use ebbtide_core::{DeviceMemory, GpuKind, GpuSample, GpuState, MemorySource};
 
 use super::palette::{self, LOUD, QUIET, USED};
@@ -15,6 +15,8 @@ const NUMBERS: u16 = 27;
 const UTILIZATION: u16 = 10;
 /// Columns of the longest diagnosis.
 const DIAGNOSIS: u16 = 12;
+/// Columns of `STALE` with a space on either side.
+const STATE: u16 = 7;
 /// Below this a bar says nothing.
 const SHORTEST_BAR: u16 = 6;
 
@@ -58,20 +60,25 @@ fn draw_gpu(pen: &mut Pen<'_>, y: u16, status: &GpuStatus) {
         right -= UTILIZATION + 1;
     }
     let x = name_width + 1;
+    if let Some(word) = state_word(gpu.state) {
+        right = right.saturating_sub(STATE);
+        pen.text((right.max(x) + 1, y), word, STATE, palette::level(Level::Critical));
+    }
+    let width = right.saturating_sub(x);
     match gpu.memory {
-        Ok(memory) => draw_memory(pen, (x, y), right.saturating_sub(x), &memory),
+        Ok(memory) => draw_memory(pen, (x, y), width, &memory),
         Err(why) => {
-            pen.text((x, y), &wording::unknown(why), right.saturating_sub(x), QUIET);
+            pen.text((x, y), &wording::unknown(why), width, QUIET);
         }
     }
-    let word = match gpu.state {
-        GpuState::Present => return,
-        GpuState::Lost => "LOST",
-        GpuState::Stale => "STALE",
-    };
-    let style = palette::level(ebbtide_api::wire::Level::Critical);
-    let after = right.saturating_sub(u16::try_from(word.len()).unwrap_or(0) + 1);
-    pen.text((after.max(x), y), word, 5, style);
+}
+
+const fn state_word(state: GpuState) -> Option<&'static str> {
+    match state {
+        GpuState::Present => None,
+        GpuState::Lost => Some("LOST"),
+        GpuState::Stale => Some("STALE"),
+    }
 }
 
 fn draw_memory(pen: &mut Pen<'_>, (x, y): (u16, u16), width: u16, memory: &DeviceMemory) {

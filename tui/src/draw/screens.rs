@@ -16,7 +16,7 @@ use crate::event::{Command, Event};
 use crate::model::Model;
 use crate::update::update;
 use crate::world;
-use crate::{Replay, text_of};
+use crate::{Replay, screen_text, text_of};
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (160, 50)];
 
@@ -108,6 +108,39 @@ fn one_lost_gpu_and_a_daemon_in_need() {
     status.health.unstored_ticks = 12;
     let silent = Event::Disconnected("the connection to the daemon broke".to_owned());
     snapshot("lost", &model([shown(status), key(KeyCode::Right), silent]));
+}
+
+#[test]
+fn a_stale_gpu_and_findings_that_fight_for_room() {
+    let mut status = world::leaking(60);
+    status.gpus[0].gpu.state = GpuState::Stale;
+    let leak = status.findings[0].clone();
+    for (kind, tier) in [(FindingKind::Growth, Tier::Early), (FindingKind::Imminent, Tier::Confirmed)] {
+        let mut other = leak.clone();
+        other.key.kind = kind;
+        other.tier = tier;
+        other.severity = Severity::Warning;
+        status.findings.push(other);
+    }
+    status.alerts = vec![Alert {
+        fingerprint: "leak/GPU-00000000/vllm.service".to_owned(),
+        state: AlertState::Firing,
+        since: leak.opened_at,
+        fired_at: Some(leak.opened_at.plus_ms(60_000)),
+        notified_at: Some(leak.opened_at.plus_ms(60_000)),
+        finding: leak,
+    }];
+    snapshot("findings", &model([shown(status.clone())]));
+    snapshot("finding_alerted", &model([shown(status), key(KeyCode::BackTab), key(KeyCode::Enter)]));
+}
+
+#[test]
+fn the_text_of_a_screen_is_what_a_terminal_shows() {
+    let statuses: Vec<Status> = (0..600).map(world::leaking).collect();
+    let text = screen_text(&statuses, (80, 24), TimeZone::UTC);
+    assert_eq!(text, text_of(&draw(&model(leak()), (80, 24), &look(false, false))));
+    assert_eq!(text.lines().count(), 24);
+    assert!(screen_text(&[], (80, 24), TimeZone::UTC).contains("Waiting for the daemon"));
 }
 
 #[test]

@@ -91,14 +91,19 @@ pub(super) fn elapsed(since: Ts, now: Ts) -> i64 {
     now.0.saturating_sub(since.0)
 }
 
-/// When memory runs out, seen from `now`, as a range.
+/// When memory runs out, seen from `now`: the range, and what is most likely.
 pub(super) fn forecast(forecast: &Forecast, now: Ts) -> String {
+    let expected = duration(elapsed(now, forecast.expected));
+    format!("{}, most likely {expected}, at {}", runs_full(forecast, now), forecast.capacity)
+}
+
+/// When memory runs out, seen from `now`, as a range only.
+pub(super) fn runs_full(forecast: &Forecast, now: Ts) -> String {
     let to = |at: Ts| duration(elapsed(now, at));
-    let range = match forecast.latest {
-        Some(latest) => format!("{} to {}", to(forecast.earliest), to(latest)),
-        None => format!("{} or later, perhaps never", to(forecast.earliest)),
-    };
-    format!("full ({}) in {} ({range})", forecast.capacity, to(forecast.expected))
+    match forecast.latest {
+        Some(latest) => format!("full in {} to {}", to(forecast.earliest), to(latest)),
+        None => format!("full in {} or later, perhaps never", to(forecast.earliest)),
+    }
 }
 
 /// A rate and its band.
@@ -162,9 +167,9 @@ mod tests {
             expected: at(120),
             latest: Some(at(200)),
         };
-        assert_eq!(forecast(&f, Ts(0)), "full (80.0 GiB) in 2 h (1 h 30 min to 3 h 20 min)");
+        assert_eq!(forecast(&f, Ts(0)), "full in 1 h 30 min to 3 h 20 min, most likely 2 h, at 80.0 GiB");
         f.latest = None;
-        assert_eq!(forecast(&f, Ts(0)), "full (80.0 GiB) in 2 h (1 h 30 min or later, perhaps never)");
+        assert_eq!(runs_full(&f, Ts(0)), "full in 1 h 30 min or later, perhaps never");
     }
 
     #[test]
