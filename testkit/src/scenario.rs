@@ -2,7 +2,42 @@
 //!
 //! All times are milliseconds since [`Scenario::epoch_ms`], which is wall time, so that separate processes that
 //! read one scenario see one world. The file is TOML; unknown keys are errors, because a typo in a test's world
-//! would otherwise make the test pass for the wrong reason.
+//! would otherwise make the test pass for the wrong reason. Amounts are bytes.
+//!
+//! ```
+//! let scenario = ebbtide_testkit::Scenario::from_toml(r#"
+//!     epoch_ms = 1767225600000
+//!     driver_version = "580.95.05"
+//!
+//!     [[gpus]]
+//!     uuid = "GPU-6f1d2c3b-0000-4000-8000-000000000001"
+//!     unattributed = { constant = 7_000_000 }
+//!     processes = [
+//!         { pid = 4242, memory = { linear = { from = 8_000_000_000, bytes_per_s = 70_000.0 } } },
+//!         { pid = 4243, kind = "graphics", start_ms = 5_000, exit_ms = 60_000, memory = { constant = 1_000_000 } },
+//!         { pid = 4244, memory = { sawtooth = { low = 0, high = 2_000_000, period_ms = 30_000 } } },
+//!         { pid = 4245, memory = { steps = [[0, 1_000], [10_000, 9_000]] } },
+//!         { pid = 4246, memory = "not-available" },
+//!     ]
+//!
+//!     [[outages]]     # the driver is reloaded
+//!     from_ms = 120_000
+//!     until_ms = 130_000
+//!
+//!     [[faults]]      # a lost GPU; other faults wait (delay_ms) or do not return (hang = true)
+//!     call = "*"
+//!     gpu = 0
+//!     code = 15
+//!     from_ms = 300_000
+//!
+//!     [[events]]      # the XID that goes with it
+//!     at_ms = 300_000
+//!     gpu = 0
+//!     data = 79
+//! "#)?;
+//! assert_eq!(scenario.gpus[0].used_at(0, None).0, 8_007_001_000);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod curve;
 mod driver;

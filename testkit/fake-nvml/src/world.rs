@@ -76,18 +76,20 @@ pub(crate) fn complain(text: &str) {
     eprintln!("fake libnvidia-ml: {text}");
 }
 
-/// Reads both files. A broken one is complained about once; the world of before stays, if there was one.
+/// Reads both files. A broken one is complained about once; the world of before stays, if there was one. Each file is
+/// looked at before it is read, so that a change in between is seen the next time.
 fn read(before: Option<Current>, wall_ms: i64) -> Current {
+    let mut seen = Seen { scenario: PATH.as_deref().and_then(look), live: None };
     let base = match &*PATH {
         None => Ok(Scenario::two_gpus()),
         Some(path) => parse(path, Scenario::from_toml),
     };
     let live = base.as_ref().ok().and_then(|scenario| scenario.live.clone());
-    let seen = Seen { scenario: PATH.as_deref().and_then(look), live: live.as_deref().and_then(look) };
+    seen.live = live.as_deref().and_then(look);
     if let Ok(scenario) = &base {
         counting::begin(scenario.calls.as_deref());
     }
-    let whole = base.and_then(|scenario| match live.as_deref().filter(|path| path.exists()) {
+    let whole = base.and_then(|scenario| match live.as_deref().filter(|_| seen.live.is_some()) {
         None => Ok(scenario),
         Some(path) => parse(path, Live::from_toml).map(|live| scenario.overlaid(&live)),
     });

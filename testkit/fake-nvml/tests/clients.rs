@@ -7,11 +7,15 @@ use std::time::Duration;
 use ebbtide_core::units::{GIB, MIB};
 use ebbtide_core::{ByteRate, Bytes};
 use ebbtide_testkit::scenario::wall_ms;
-use ebbtide_testkit::{Curve, Event, FakeDriver, Fault, Gpu, Live, Outage, Process, ProcessKind, Scenario};
+use ebbtide_testkit::{
+    Curve, Ecc, Event, FakeDriver, Fault, Gpu, Live, Outage, Process, ProcessKind, Scenario,
+};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::event::EventTypes;
+use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::structs::device::FieldId;
 
 fn open(driver: &FakeDriver) -> Nvml {
     Nvml::builder().lib_path(driver.library_path().as_os_str()).init().unwrap()
@@ -325,4 +329,51 @@ fn driver_time(driver: &FakeDriver) -> i64 {
     let text =
         std::fs::read_to_string(driver.lib_dir().join(ebbtide_testkit::driver::SCENARIO_FILE)).unwrap();
     Scenario::from_toml(&text).unwrap().now_ms()
+}
+
+#[test]
+fn processes_come_and_go() {
+    let now = wall_ms();
+    let process = |pid| Process::compute(pid, constant(10));
+    let gpu = Gpu::h100(0)
+        .process(process(1).span(0, Some(1000)))
+        .process(process(2).span(1000, None))
+        .process(process(3).span(3_600_000, None));
+    let driver = FakeDriver::new(&Scenario { epoch_ms: now - 60_000, ..Scenario::new() }.gpu(gpu)).unwrap();
+    let nvml = open(&driver);
+    let gpu = nvml.device_by_index(0).unwrap();
+    let listed: Vec<_> = gpu.running_compute_processes().unwrap().iter().map(|p| p.pid).collect();
+    assert_eq!(listed, [2]);
+    assert_eq!(gpu.memory_info().unwrap().used, 10 * MIB);
+    let ended = gpu.accounting_stats_for(1).unwrap();
+    assert!(!ended.is_running);
+}
+
+#[test]
+fn some_drivers_count_their_reserve_as_used() {
+    let driver = FakeDriver::new(&Scenario { v2_used_includes_reserved: true, ..busy() }).unwrap();
+    let nvml = open(&driver);
+    let memory = nvml.device_by_index(0).unwrap().memory_info().unwrap();
+    assert_eq!(memory.used, (1327 + 600) * MIB);
+    assert_eq!(memory.free + memory.used, memory.total);
+}
+
+#[test]
+fn health_is_read_by_field() {
+    let ecc = Ecc { remapped_uncorrectable: 2, remapping_pending: true, ..Ecc::default() };
+    let driver = FakeDriver::new(&Scenario::new().gpu(Gpu { ecc: Some(ecc), ..Gpu::h100(0) })).unwrap();
+    let nvml = open(&driver);
+    let gpu = nvml.device_by_index(0).unwrap();
+    let values = gpu.field_values_for(&[FieldId(143), FieldId(144), FieldId(9999)]).unwrap();
+    let read = |i: usize| values[i].as_ref().unwrap().value.as_ref().unwrap().clone();
+    assert!(matches!((read(0), read(1)), (SampleValue::U32(2), SampleValue::U32(1))));
+    let unknown = values[2].as_ref().unwrap().value.as_ref().unwrap_err();
+    assert!(matches!(unknown, NvmlError::NotSupported), "a field that is not known fails alone");
+}
+
+#[test]
+fn without_a_scenario_there_are_two_gpus() {
+    let library = ebbtide_testkit::driver::built_library().unwrap();
+    let nvml = Nvml::builder().lib_path(library.as_os_str()).init().unwrap();
+    assert_eq!(nvml.device_count().unwrap(), 2);
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Curve;
 
-/// A simulated GPU. Device `used` is the sum of its processes plus `unattributed`.
+/// A simulated GPU. Device `used` is the sum of its processes, plus `unattributed`, less `shared`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Gpu {
@@ -21,6 +21,8 @@ pub struct Gpu {
     pub reserved: Bytes,
     /// Memory that no process list explains.
     pub unattributed: Curve,
+    /// Memory that several processes share: each is charged with it, the device holds it once.
+    pub shared: Curve,
     /// Memory is the host's: the device calls answer NOT_SUPPORTED, the process lists work.
     pub unified: bool,
     /// The device calls succeed but every amount is all ones.
@@ -56,6 +58,7 @@ impl Default for Gpu {
             total: Bytes(80 * GIB),
             reserved: Bytes::from_mib(600),
             unattributed: Curve::default(),
+            shared: Curve::default(),
             unified: false,
             memory_not_available: false,
             utilization: 37,
@@ -106,6 +109,13 @@ impl Gpu {
         self
     }
 
+    /// Sets the memory that is charged to a second process though it is held once.
+    #[must_use]
+    pub fn shared(mut self, curve: Curve) -> Self {
+        self.shared = curve;
+        self
+    }
+
     /// Sets the size of the card and what its driver keeps of it.
     #[must_use]
     pub const fn memory(mut self, total: Bytes, reserved: Bytes) -> Self {
@@ -133,7 +143,11 @@ impl Gpu {
     #[must_use]
     pub fn used_at(&self, at_ms: i64, mig: Option<usize>) -> Bytes {
         let held: Bytes = self.listed(at_ms, mig).filter_map(|process| process.memory_at(at_ms)).sum();
-        if mig.is_some() { held } else { held + self.unattributed.at(at_ms).unwrap_or_default() }
+        let extra = |curve: &Curve| curve.at(at_ms).unwrap_or_default();
+        match mig {
+            Some(_) => held,
+            None => (held + extra(&self.unattributed)).saturating_sub(extra(&self.shared)),
+        }
     }
 
     /// Processes alive at `at_ms`; with `mig`, those of that instance.
