@@ -21,7 +21,7 @@ device_calls! {
         version_two(target, &memory)
     }
     fn nvmlDeviceGetBAR1MemoryInfo(target, memory: Out<Memory>) {
-        if target.gpu.unified || target.mig.is_some() {
+        if target.gpu.unified {
             return Err(Code::NOT_SUPPORTED);
         }
         memory.set(Memory { total: BAR1.0, free: BAR1.saturating_sub(BAR1_USED).0, used: BAR1_USED.0 })
