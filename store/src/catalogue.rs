@@ -1,0 +1,185 @@
+//! Which number stands for which series, and who the GPUs and processes in them are.
+
+use std::collections::HashMap;
+
+use ebbtide_core::{Point, SeriesKey, TickRecord};
+use sqlx::Row as _;
+use sqlx::sqlite::SqliteConnection;
+
+use crate::codec::{Row, SeriesId};
+
+/// A series' `seen_seq` may lag behind its newest value by fewer ticks than this: one write an hour at one tick a
+/// second, instead of one a tick.
+pub(crate) const SEEN_EVERY: u64 = 3600;
+
+/// Cached ids beyond twice those of the present tick: room for processes that come and go between two ticks.
+const SPARE_IDS: usize = 1024;
+
+/// The ids of the series seen lately. Filled inside transactions, so it lives and dies with one connection: an id from
+/// a transaction that was rolled back stands for nothing.
+#[derive(Debug, Default)]
+pub(crate) struct SeriesIds {
+    known: HashMap<SeriesKey, Known>,
+    newest: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    id: SeriesId,
+    /// `series.seen_seq` as it stands in the database.
+    seen: u64,
+    /// The last tick with a value.
+    used: u64,
+}
+
+impl SeriesIds {
+    /// The values of a tick by id; series that the file does not know yet are entered into it.
+    pub(crate) async fn row(
+        &mut self,
+        conn: &mut SqliteConnection,
+        record: &TickRecord,
+    ) -> Result<Row, sqlx::Error> {
+        let seq = record.tick.seq;
+        self.forget_unused(record.points.len());
+        let mut row = Row::with_capacity(record.points.len());
+        let mut refresh = Vec::new();
+        for Point { series, value } in &record.points {
+            let id = match self.known.get_mut(series) {
+                Some(known) => {
+                    known.used = seq;
+                    if seq.saturating_sub(known.seen) >= SEEN_EVERY {
+                        known.seen = seq;
+                        refresh.push(known.id);
+                    }
+                    known.id
+                }
+                None => self.enter(conn, series, seq).await?,
+            };
+            row.push((id, *value));
+        }
+        self.newest = seq;
+        if !refresh.is_empty() {
+            mark_seen(conn, seq, &refresh).await?;
+        }
+        row.sort_by_key(|entry| entry.0);
+        row.dedup_by(|later, earlier| {
+            let same = later.0 == earlier.0;
+            if same {
+                earlier.1 = later.1;
+            }
+            same
+        });
+        Ok(row)
+    }
+
+    /// Forgets the series that [`forget_before`] may just have deleted from the file.
+    pub(crate) fn forget_before(&mut self, oldest: u64) {
+        self.known.retain(|_, known| known.seen.saturating_add(SEEN_EVERY) > oldest);
+    }
+
+    /// Keeps the cache in proportion to what is alive.
+    fn forget_unused(&mut self, alive: usize) {
+        if self.known.len() > 2 * alive + SPARE_IDS {
+            let newest = self.newest;
+            self.known.retain(|_, known| known.used == newest);
+        }
+    }
+
+    async fn enter(
+        &mut self,
+        conn: &mut SqliteConnection,
+        series: &SeriesKey,
+        seq: u64,
+    ) -> Result<SeriesId, sqlx::Error> {
+        let id: i64 = sqlx::query(
+            "INSERT INTO series (gpu, pid, start_ticks, metric, seen_seq) VALUES (?, ?, ?, ?, ?)
+             ON CONFLICT (coalesce(pid, -1), coalesce(start_ticks, -1), coalesce(gpu, ''), metric)
+             DO UPDATE SET seen_seq = max(seen_seq, excluded.seen_seq)
+             RETURNING id",
+        )
+        .bind(series.gpu.as_ref().map(|gpu| gpu.as_str().to_owned()))
+        .bind(series.proc.map(|proc| proc.pid))
+        .bind(series.proc.and_then(|proc| proc.start_ticks).map(u64::cast_signed))
+        .bind(series.metric.name())
+        .bind(seq.cast_signed())
+        .fetch_one(conn)
+        .await?
+        .try_get(0)?;
+        let id = SeriesId::try_from(id).map_err(|e| sqlx::Error::Decode(e.into()))?;
+        self.known.insert(series.clone(), Known { id, seen: seq, used: seq });
+        Ok(id)
+    }
+}
+
+/// Writes down who appears for the first time in a tick.
+pub(crate) async fn introduce(conn: &mut SqliteConnection, record: &TickRecord) -> Result<(), sqlx::Error> {
+    for gpu in &record.gpus {
+        sqlx::query(
+            "INSERT INTO gpu (uuid, position, name, kind) VALUES (?, ?, ?, ?)
+             ON CONFLICT (uuid) DO UPDATE
+             SET position = excluded.position, name = excluded.name, kind = excluded.kind",
+        )
+        .bind(gpu.uuid.as_str().to_owned())
+        .bind(gpu.index)
+        .bind(gpu.name.to_string())
+        .bind(crate::json::text(&gpu.kind)?)
+        .execute(&mut *conn)
+        .await?;
+    }
+    for process in &record.processes {
+        sqlx::query(
+            "INSERT INTO process (pid, start_ticks, introduced_seq, info) VALUES (?, ?, ?, ?)
+             ON CONFLICT (pid, coalesce(start_ticks, -1)) DO UPDATE
+             SET introduced_seq = excluded.introduced_seq, info = excluded.info",
+        )
+        .bind(process.key.pid)
+        .bind(process.key.start_ticks.map(u64::cast_signed))
+        .bind(record.tick.seq.cast_signed())
+        .bind(crate::json::text(&*process.info)?)
+        .execute(&mut *conn)
+        .await?;
+    }
+    Ok(())
+}
+
+/// Deletes, a bounded number at a time, the series and processes that no tick from `oldest` on can mention.
+pub(crate) async fn forget_before(
+    conn: &mut SqliteConnection,
+    oldest: u64,
+    at_most: i64,
+) -> Result<(), sqlx::Error> {
+    let Some(limit) = oldest.checked_sub(SEEN_EVERY).map(u64::cast_signed) else {
+        return Ok(());
+    };
+    sqlx::query(
+        "DELETE FROM series WHERE id IN (SELECT id FROM series WHERE seen_seq <= ? ORDER BY seen_seq LIMIT ?)",
+    )
+    .bind(limit)
+    .bind(at_most)
+    .execute(&mut *conn)
+    .await?;
+    sqlx::query(
+        "DELETE FROM process WHERE id IN (
+             SELECT p.id FROM process p
+             WHERE p.introduced_seq <= ?
+               AND NOT EXISTS (
+                   SELECT 1 FROM series s
+                   WHERE coalesce(s.pid, -1) = p.pid
+                     AND coalesce(s.start_ticks, -1) = coalesce(p.start_ticks, -1))
+             LIMIT ?)",
+    )
+    .bind(limit)
+    .bind(at_most)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+async fn mark_seen(conn: &mut SqliteConnection, seq: u64, ids: &[SeriesId]) -> Result<(), sqlx::Error> {
+    sqlx::query("UPDATE series SET seen_seq = ? WHERE id IN (SELECT value FROM json_each(?))")
+        .bind(seq.cast_signed())
+        .bind(crate::json::text(&ids)?)
+        .execute(conn)
+        .await?;
+    Ok(())
+}

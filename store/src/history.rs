@@ -1,0 +1,118 @@
+//! A series over time, in as many pieces as a chart has columns.
+
+use ebbtide_core::Ts;
+
+/// More spans than any screen has columns; a larger wish is cut down to it.
+const MAX_SPANS: usize = 10_000;
+
+/// What a series did in one piece of time, in the unit of its metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Where the piece begins.
+    pub from: Ts,
+    /// Where it ends; the next one begins there.
+    pub to: Ts,
+    /// The least value in it.
+    pub min: i64,
+    /// The greatest.
+    pub max: i64,
+    /// The newest.
+    pub last: i64,
+    /// How many values there were.
+    pub count: u32,
+}
+
+/// Values being sorted into spans.
+#[derive(Debug)]
+pub(crate) struct Spans {
+    from: Ts,
+    to: Ts,
+    width_ms: u64,
+    spans: Vec<Option<Span>>,
+}
+
+impl Spans {
+    /// `points` pieces of equal length that cover `from` to `to`, at least one and each at least a millisecond long.
+    pub(crate) fn new(from: Ts, to: Ts, points: usize) -> Self {
+        let points = points.clamp(1, MAX_SPANS);
+        let length = to.0.saturating_sub(from.0).max(0).unsigned_abs().saturating_add(1);
+        let width_ms = length.div_ceil(points as u64);
+        let needed = usize::try_from(length.div_ceil(width_ms)).unwrap_or(points).min(points);
+        Self { from, to, width_ms, spans: vec![None; needed] }
+    }
+
+    /// Where the first piece begins.
+    pub(crate) const fn from(&self) -> Ts {
+        self.from
+    }
+
+    /// The last instant that counts.
+    pub(crate) const fn to(&self) -> Ts {
+        self.to
+    }
+
+    /// Counts a value; one outside of all pieces is nobody's.
+    pub(crate) fn add(&mut self, at: Ts, value: i64) {
+        let Ok(offset) = u64::try_from(at.0.saturating_sub(self.from.0)) else {
+            return;
+        };
+        let index = offset / self.width_ms;
+        let from = self.from.plus_ms((index * self.width_ms).cast_signed());
+        let to = from.plus_ms(self.width_ms.cast_signed());
+        let Some(place) = usize::try_from(index).ok().and_then(|index| self.spans.get_mut(index)) else {
+            return;
+        };
+        let span = place.get_or_insert(Span { from, to, min: value, max: value, last: value, count: 0 });
+        span.min = span.min.min(value);
+        span.max = span.max.max(value);
+        span.last = value;
+        span.count = span.count.saturating_add(1);
+    }
+
+    /// The pieces that have values, in order.
+    pub(crate) fn finish(self) -> Vec<Span> {
+        self.spans.into_iter().flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_value_inside_lands_in_one_span_that_holds_it(
+            from in -1_000_000..1_000_000_i64,
+            length in 0..1_000_000_i64,
+            points in 0..500_usize,
+            offsets in proptest::collection::vec((0.0..=1.0_f64, any::<i64>()), 1..50),
+        ) {
+            let (from, to) = (Ts(from), Ts(from + length));
+            let mut spans = Spans::new(from, to, points);
+            for (share, value) in &offsets {
+                spans.add(from.plus_ms((share * length as f64) as i64), *value);
+            }
+            let spans = spans.finish();
+            prop_assert!(spans.len() <= points.max(1));
+            prop_assert_eq!(spans.iter().map(|s| s.count as usize).sum::<usize>(), offsets.len());
+            prop_assert!(spans.iter().all(|s| s.min <= s.last && s.last <= s.max && s.from >= from));
+            prop_assert!(spans.windows(2).all(|pair| pair[0].to <= pair[1].from));
+            let (least, most) = (spans.iter().map(|s| s.min).min(), spans.iter().map(|s| s.max).max());
+            prop_assert_eq!(least, offsets.iter().map(|o| o.1).min());
+            prop_assert_eq!(most, offsets.iter().map(|o| o.1).max());
+        }
+    }
+
+    #[test]
+    fn absurd_spans_neither_panic_nor_take_memory() {
+        for (from, to, points) in [(i64::MIN, i64::MAX, usize::MAX), (5, -5, 0), (i64::MAX, i64::MAX, 3)] {
+            let mut spans = Spans::new(Ts(from), Ts(to), points);
+            spans.add(Ts(from), 1);
+            spans.add(Ts(to), 1);
+            spans.add(Ts(i64::MIN), 1);
+            spans.add(Ts(i64::MAX), 1);
+            assert!(spans.finish().len() <= MAX_SPANS);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Opening a file: whose it is, which layout it has, and how it gets ours.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
+
+use crate::error::Error;
+
+/// `ebbt`, in the header of each of our files (`PRAGMA application_id`).
+const APPLICATION_ID: i64 = 0x6562_6274;
+
+/// One script, run once for each file. A script that was released is never edited; a test holds it to its checksum.
+struct Migration {
+    name: &'static str,
+    sql: &'static str,
+    checksum: u32,
+}
+
+const MIGRATIONS: [Migration; 1] = [Migration {
+    name: "0001_tail_and_verdicts",
+    sql: include_str!("../../migrations/0001_tail_and_verdicts.sql"),
+    checksum: 0x35B9_3B16,
+}];
+
+/// What the writer wants of its connection. `auto_vacuum` counts only before the first table, and the switch to WAL
+/// already writes the first page, so the order matters. 512 KiB of cache hold the right edge of every table that is
+/// written; a log that a long reader made grow is cut back to 16 MiB.
+const WRITER_PRAGMAS: &str = "PRAGMA auto_vacuum = INCREMENTAL;
+    PRAGMA journal_mode = WAL;
+    PRAGMA synchronous = NORMAL;
+    PRAGMA journal_size_limit = 16777216;
+    PRAGMA cache_size = -512;
+    PRAGMA temp_store = MEMORY;";
+
+/// How long to wait for somebody else's lock: a checkpoint by a visiting `sqlite3` takes milliseconds, and a tick
+/// should not wait for longer than a couple of ticks.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Statements kept prepared: more than there are in this crate for one connection.
+const STATEMENTS: usize = 24;
+
+/// Opens the file at `path` for writing, makes it where there is none, and brings it to the newest layout. A file
+/// that is refused is left as it is.
+pub(crate) async fn open_for_writing(path: &Path) -> Result<SqliteConnection, Error> {
+    let options = options(path).create_if_missing(true).thread_name(|_| "ebbtide-store".into());
+    let mut conn = options.connect().await.map_err(|e| Error::of_sqlite(path, e))?;
+    match settle(&mut conn, path).await {
+        Ok(()) => Ok(conn),
+        Err(error) => {
+            close(conn).await;
+            Err(error)
+        }
+    }
+}
+
+/// Opens the file at `path` for reading.
+pub(crate) async fn open_for_reading(path: &Path) -> Result<SqliteConnection, Error> {
+    if !path.exists() {
+        return Err(Error::Missing { path: path.to_path_buf() });
+    }
+    // Without a log nobody writes, and reading as from a read-only medium leaves no files behind; where there is a
+    // log it has to be read too, with the locks that this takes.
+    let immutable = !beside(path, "-wal").exists();
+    let options = options(path)
+        .read_only(true)
+        .immutable(immutable)
+        .pragma("query_only", "ON")
+        .pragma("cache_size", "-512")
+        .thread_name(|_| "ebbtide-read".into());
+    let mut conn = options.connect().await.map_err(|e| Error::of_sqlite(path, e))?;
+    match inspect(&mut conn, path).await {
+        Ok(0) => Err(Error::Missing { path: path.to_path_buf() }),
+        Ok(_) => Ok(conn),
+        Err(error) => Err(error),
+    }
+}
+
+/// Closes a connection that is of no use any more; what it says to that does not matter.
+pub(crate) async fn close(conn: SqliteConnection) {
+    if let Err(error) = conn.close().await {
+        tracing::debug!(%error, "closing a failed database connection");
+    }
+}
+
+/// `path` with `suffix` after its last letter, as SQLite names its side files.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .busy_timeout(BUSY_TIMEOUT)
+        .statement_cache_capacity(STATEMENTS)
+        .disable_statement_logging()
+}
+
+async fn settle(conn: &mut SqliteConnection, path: &Path) -> Result<(), Error> {
+    let applied = inspect(conn, path).await?;
+    compare(conn, path, applied).await?;
+    let fail = |e| Error::of_sqlite(path, e);
+    sqlx::raw_sql(WRITER_PRAGMAS).execute(&mut *conn).await.map_err(fail)?;
+    if applied < MIGRATIONS.len() {
+        migrate(conn, &MIGRATIONS[applied..]).await.map_err(fail)?;
+    }
+    Ok(())
+}
+
+/// How many migrations the file has seen; refuses files that are not ours or from the future.
+async fn inspect(conn: &mut SqliteConnection, path: &Path) -> Result<usize, Error> {
+    let (found, application, tables): (i64, i64, i64) = sqlx::query_as(
+        "SELECT (SELECT user_version FROM pragma_user_version),
+                (SELECT application_id FROM pragma_application_id),
+                (SELECT count(*) FROM sqlite_schema)",
+    )
+    .fetch_one(conn)
+    .await
+    .map_err(|e| Error::of_sqlite(path, e))?;
+    let path = || path.to_path_buf();
+    if application != APPLICATION_ID && (application != 0 || found != 0 || tables != 0) {
+        return Err(Error::Foreign { path: path() });
+    }
+    let known = MIGRATIONS.len() as i64;
+    usize::try_from(found).ok().filter(|applied| *applied <= MIGRATIONS.len()).ok_or_else(|| Error::Newer {
+        path: path(),
+        found,
+        known,
+    })
+}
+
+/// Holds the scripts that made the file against those of this build.
+async fn compare(conn: &mut SqliteConnection, path: &Path, applied: usize) -> Result<(), Error> {
+    for migration in &MIGRATIONS[..applied] {
+        let kept: Option<String> = sqlx::query_scalar("SELECT value FROM meta WHERE key = ?")
+            .bind(meta_key(migration))
+            .fetch_optional(&mut *conn)
+            .await
+            .map_err(|e| Error::of_sqlite(path, e))?;
+        if kept != Some(fingerprint(migration)) {
+            return Err(Error::Altered { path: path.to_path_buf(), migration: migration.name });
+        }
+    }
+    Ok(())
+}
+
+async fn migrate(conn: &mut SqliteConnection, pending: &[Migration]) -> Result<(), sqlx::Error> {
+    let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
+    for migration in pending {
+        sqlx::raw_sql(migration.sql).execute(&mut *tx).await?;
+        sqlx::query("INSERT INTO meta (key, value) VALUES (?, ?)")
+            .bind(meta_key(migration))
+            .bind(fingerprint(migration))
+            .execute(&mut *tx)
+            .await?;
+    }
+    let version = MIGRATIONS.len();
+    let marks = format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {version};");
+    sqlx::raw_sql(AssertSqlSafe(marks)).execute(&mut *tx).await?;
+    tx.commit().await
+}
+
+fn meta_key(migration: &Migration) -> String {
+    format!("migration {}", migration.name)
+}
+
+fn fingerprint(migration: &Migration) -> String {
+    format!("crc32 {:08x}", migration.checksum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crc::Crc32;
+
+    #[test]
+    fn released_migrations_are_never_edited() {
+        for Migration { name, sql, checksum } in &MIGRATIONS {
+            let found = Crc32::new().with(sql.as_bytes()).value();
+            assert_eq!(
+                found, *checksum,
+                "{name} is {found:#010x}: add a migration instead of editing this one"
+            );
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! One connection of the writer, and all that may be believed only as long as it lives.
+
+use std::path::{Path, PathBuf};
+
+use ebbtide_core::{Tick, TickRecord, Ts};
+use sqlx::Connection;
+use sqlx::sqlite::SqliteConnection;
+
+use crate::catalogue::{self, SeriesIds};
+use crate::codec::{self, Row};
+use crate::error::Error;
+use crate::outbox::{self, DeliveryId, Settlement, Verdicts};
+use crate::schema;
+
+/// How long ticks are kept.
+pub const KEPT_MS: i64 = 48 * 3600 * 1000;
+
+/// Ticks between two whole blobs. A damaged blob costs at most the rest of its chain: a minute at one tick a second.
+const CHAIN_TICKS: u32 = 60;
+
+/// Ticks between two checkpoints: what a power cut may take at `synchronous = NORMAL`, a minute at one tick a second.
+const CHECKPOINT_TICKS: u32 = 60;
+
+/// Rows deleted at each checkpoint: four times what came in, so that a backlog melts, and a few milliseconds of work.
+const DELETED_TICKS: i64 = 240;
+
+/// Names deleted at each checkpoint, likewise.
+const DELETED_NAMES: i64 = 500;
+
+/// Free pages that stay in the file for the next rows (4 MiB); more are given back to the file system.
+const SPARE_PAGES: i64 = 1024;
+
+/// Wall time that disagrees with the steady clock by more than this has been set.
+const CLOCK_STEP_MS: i64 = 1000;
+
+/// A log of more pages than this (64 MiB) means that a reader does not let go.
+const LOG_PAGES: i64 = 16_384;
+
+/// What a checkpoint found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Checkpoint {
+    /// Pages in the log.
+    pub(crate) log_pages: i64,
+}
+
+/// A connection, with the ids and the last values that belong to its file.
+#[derive(Debug)]
+pub(crate) struct Session {
+    conn: SqliteConnection,
+    path: PathBuf,
+    inode: u64,
+    series: SeriesIds,
+    chain: Option<Chain>,
+    last_seq: Option<u64>,
+    since_checkpoint: u32,
+}
+
+/// The newest tick that this session committed: what the next blob is a change of.
+#[derive(Debug)]
+struct Chain {
+    tick: Tick,
+    row: Row,
+    length: u32,
+}
+
+impl Session {
+    /// Opens the file, or makes it.
+    pub(crate) async fn open(path: &Path) -> Result<Self, Error> {
+        let mut conn = schema::open_for_writing(path).await?;
+        let newest = sqlx::query_scalar("SELECT max(seq) FROM tail").fetch_one(&mut conn).await;
+        let newest: Option<i64> = match newest {
+            Ok(newest) => newest,
+            Err(error) => {
+                schema::close(conn).await;
+                return Err(Error::of_sqlite(path, error));
+            }
+        };
+        let inode = inode(path).map_err(|e| Error::of_system(path, e))?;
+        Ok(Self {
+            conn,
+            path: path.to_path_buf(),
+            inode,
+            series: SeriesIds::default(),
+            chain: None,
+            last_seq: newest.map(i64::cast_unsigned),
+            since_checkpoint: 0,
+        })
+    }
+
+    /// Closes the connection; SQLite folds the log into the file where it can.
+    pub(crate) async fn close(self) {
+        schema::close(self.conn).await;
+    }
+
+    /// Whether the file that this session has open still stands under its name.
+    pub(crate) fn is_in_place(&self) -> bool {
+        inode(&self.path).is_ok_and(|inode| inode == self.inode)
+    }
+
+    /// The newest tick in the file.
+    pub(crate) const fn last_seq(&self) -> Option<u64> {
+        self.last_seq
+    }
+
+    /// Stores a tick; it is in the log when this returns.
+    ///
+    /// The newest tick may be given once more: after a failed COMMIT nobody knows whether it reached the log.
+    pub(crate) async fn append(&mut self, record: &TickRecord) -> Result<(), Error> {
+        let seq = record.tick.seq;
+        if let Some(last) = self.last_seq.filter(|last| seq < *last) {
+            return Err(Error::Behind { path: self.path.clone(), seq, last });
+        }
+        self.chain = self.commit(record).await.map_err(|e| Error::of_sqlite(&self.path, e))?;
+        self.last_seq = Some(seq);
+        self.since_checkpoint += 1;
+        Ok(())
+    }
+
+    async fn commit(&mut self, record: &TickRecord) -> Result<Option<Chain>, sqlx::Error> {
+        let tick = record.tick;
+        let mut tx = self.conn.begin_with("BEGIN IMMEDIATE").await?;
+        catalogue::introduce(&mut tx, record).await?;
+        let row = self.series.row(&mut tx, record).await?;
+        let before = self.chain.as_ref().filter(|chain| chain.goes_on_with(tick));
+        let blob = codec::encode(tick.seq, before.map(|chain| (chain.tick.seq, &chain.row)), &row);
+        sqlx::query("INSERT OR REPLACE INTO tail (seq, at_ms, mono_ms, whole, blob) VALUES (?, ?, ?, ?, ?)")
+            .bind(tick.seq.cast_signed())
+            .bind(tick.at.0)
+            .bind(tick.mono_ms.cast_signed())
+            .bind(before.is_none())
+            .bind(blob)
+            .execute(&mut *tx)
+            .await?;
+        let length = before.map_or(1, |chain| chain.length + 1);
+        tx.commit().await?;
+        Ok(Some(Chain { tick, row, length }))
+    }
+
+    /// Stores verdicts; they are on the disk when this returns.
+    pub(crate) async fn record(&mut self, verdicts: &Verdicts<'_>) -> Result<Vec<DeliveryId>, Error> {
+        let written = async {
+            durably(&mut self.conn, true).await?;
+            let ids = outbox::record(&mut self.conn, verdicts).await?;
+            durably(&mut self.conn, false).await?;
+            Ok(ids)
+        };
+        written.await.map_err(|e| Error::of_sqlite(&self.path, e))
+    }
+
+    /// Notes how a delivery ended; it is on the disk when this returns.
+    pub(crate) async fn settle(&mut self, id: DeliveryId, how: Settlement) -> Result<(), Error> {
+        let written = async {
+            durably(&mut self.conn, true).await?;
+            outbox::settle(&mut self.conn, id, how).await?;
+            durably(&mut self.conn, false).await
+        };
+        written.await.map_err(|e| Error::of_sqlite(&self.path, e))
+    }
+
+    /// Whether it is time for [`Self::keep_house`].
+    pub(crate) const fn wants_housekeeping(&self) -> bool {
+        self.since_checkpoint >= CHECKPOINT_TICKS
+    }
+
+    /// Deletes some of what is too old and moves the log into the file.
+    pub(crate) async fn keep_house(&mut self, now: Ts) -> Result<Checkpoint, Error> {
+        let done = async {
+            self.delete_old(now).await?;
+            self.give_back_pages().await?;
+            let (_busy, log_pages, _moved): (i64, i64, i64) =
+                sqlx::query_as("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(&mut self.conn).await?;
+            Ok(Checkpoint { log_pages })
+        };
+        let checkpoint = done.await.map_err(|e| Error::of_sqlite(&self.path, e))?;
+        self.since_checkpoint = 0;
+        if checkpoint.log_pages > LOG_PAGES {
+            tracing::warn!(
+                path = %self.path.display(), pages = checkpoint.log_pages,
+                "the write-ahead log cannot shrink: some reader of the database does not let go"
+            );
+        }
+        Ok(checkpoint)
+    }
+
+    /// The oldest rows go when they are too old, or so far in the future that the clock was wrong when they were made.
+    async fn delete_old(&mut self, now: Ts) -> Result<(), sqlx::Error> {
+        let mut tx = self.conn.begin_with("BEGIN IMMEDIATE").await?;
+        sqlx::query(
+            "DELETE FROM tail
+             WHERE seq IN (SELECT seq FROM tail ORDER BY seq LIMIT ?) AND at_ms NOT BETWEEN ? AND ?",
+        )
+        .bind(DELETED_TICKS)
+        .bind(now.plus_ms(-KEPT_MS).0)
+        .bind(now.plus_ms(KEPT_MS).0)
+        .execute(&mut *tx)
+        .await?;
+        let oldest: Option<i64> = sqlx::query_scalar("SELECT min(seq) FROM tail").fetch_one(&mut *tx).await?;
+        if let Some(oldest) = oldest.map(i64::cast_unsigned) {
+            catalogue::forget_before(&mut tx, oldest, DELETED_NAMES).await?;
+            self.series.forget_before(oldest);
+        }
+        outbox::forget_oldest(&mut tx, now).await?;
+        tx.commit().await
+    }
+
+    async fn give_back_pages(&mut self) -> Result<(), sqlx::Error> {
+        let free: i64 = sqlx::query_scalar("PRAGMA freelist_count").fetch_one(&mut self.conn).await?;
+        if free > SPARE_PAGES {
+            sqlx::raw_sql("PRAGMA incremental_vacuum(256)").execute(&mut self.conn).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Chain {
+    /// Within one chain wall time keeps step with the steady clock, so a reader finds a time by the chain's first row.
+    fn goes_on_with(&self, next: Tick) -> bool {
+        let wall = next.at.0.saturating_sub(self.tick.at.0);
+        let steady = next.mono_ms.wrapping_sub(self.tick.mono_ms).cast_signed();
+        self.length < CHAIN_TICKS
+            && next.seq > self.tick.seq
+            && wall >= 0
+            && wall.abs_diff(steady) <= CLOCK_STEP_MS.unsigned_abs()
+    }
+}
+
+/// Whether a commit waits for the disk (`FULL`) or leaves that to the next checkpoint (`NORMAL`).
+async fn durably(conn: &mut SqliteConnection, on: bool) -> Result<(), sqlx::Error> {
+    let pragma = if on { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
+    sqlx::query(pragma).execute(conn).await.map(drop)
+}
+
+fn inode(path: &Path) -> std::io::Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).map(|file| file.ino())
+}

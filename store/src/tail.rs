@@ -1,0 +1,126 @@
+//! Reading the tail: a walk over the ticks of a time span, a page at a time.
+
+use std::collections::VecDeque;
+
+use ebbtide_core::{Tick, Ts};
+use sqlx::sqlite::SqliteConnection;
+
+use crate::codec::{self, Row};
+
+/// Rows read at once. Between two pages no transaction is open, so a slow consumer never keeps the log from shrinking.
+const PAGE_ROWS: i64 = 128;
+
+/// A row as it stands in the file.
+type Stored = (i64, i64, i64, Vec<u8>);
+
+/// A walk over the ticks with a wall time from `from` to `to`, both included, in the order in which they were made.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    from: Ts,
+    to: Ts,
+    /// The first row not fetched yet.
+    next: i64,
+    /// The last row of the span.
+    end: i64,
+    page: VecDeque<Stored>,
+    /// The tick whose values `row` holds.
+    current: Option<u64>,
+    row: Row,
+    unreadable: u64,
+}
+
+impl Walk {
+    /// Finds the rows of a time span.
+    pub(crate) async fn begin(conn: &mut SqliteConnection, from: Ts, to: Ts) -> Result<Self, sqlx::Error> {
+        let (next, end) = bounds(conn, from, to).await?.unwrap_or((0, -1));
+        let page = VecDeque::new();
+        Ok(Self { from, to, next, end, page, current: None, row: Row::new(), unreadable: 0 })
+    }
+
+    /// The next tick and its values; `None` at the end.
+    pub(crate) async fn next(
+        &mut self,
+        conn: &mut SqliteConnection,
+    ) -> Result<Option<(Tick, &Row)>, sqlx::Error> {
+        loop {
+            if self.page.is_empty() && !self.fetch(conn).await? {
+                return Ok(None);
+            }
+            while let Some(stored) = self.page.pop_front() {
+                let tick = Tick {
+                    seq: stored.0.cast_unsigned(),
+                    at: Ts(stored.1),
+                    mono_ms: stored.2.cast_unsigned(),
+                };
+                if self.apply(tick.seq, &stored.3) && self.from <= tick.at && tick.at <= self.to {
+                    return Ok(Some((tick, &self.row)));
+                }
+            }
+        }
+    }
+
+    /// Ticks passed over because their blob, or one that it builds on, is damaged or gone.
+    pub(crate) const fn unreadable(&self) -> u64 {
+        self.unreadable
+    }
+
+    async fn fetch(&mut self, conn: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
+        if self.next > self.end {
+            return Ok(false);
+        }
+        let rows: Vec<Stored> = sqlx::query_as(
+            "SELECT seq, at_ms, mono_ms, blob FROM tail WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT ?",
+        )
+        .bind(self.next)
+        .bind(self.end)
+        .bind(PAGE_ROWS)
+        .fetch_all(conn)
+        .await?;
+        let Some(last) = rows.last() else {
+            return Ok(false);
+        };
+        self.next = last.0.saturating_add(1);
+        self.page = rows.into();
+        Ok(true)
+    }
+
+    fn apply(&mut self, seq: u64, bytes: &[u8]) -> bool {
+        let read = codec::open(seq, bytes).is_ok_and(|blob| {
+            let builds = blob.follows.is_none() || blob.follows == self.current;
+            builds && blob.apply(&mut self.row).is_ok()
+        });
+        self.current = read.then_some(seq);
+        self.unreadable += u64::from(!read);
+        read
+    }
+}
+
+/// The first and the last row that can lie in a time span: from the start of the chain that is under way at `from` to
+/// the end of the last chain that begins by `to`. Where the clock was set back, more chains lie between the two than
+/// the span has, and the walk passes over their ticks.
+async fn bounds(conn: &mut SqliteConnection, from: Ts, to: Ts) -> Result<Option<(i64, i64)>, sqlx::Error> {
+    let under_way: Option<i64> =
+        sqlx::query_scalar("SELECT max(at_ms) FROM tail WHERE whole = 1 AND at_ms <= ?")
+            .bind(from.0)
+            .fetch_one(&mut *conn)
+            .await?;
+    let (first, last): (Option<i64>, Option<i64>) =
+        sqlx::query_as("SELECT min(seq), max(seq) FROM tail WHERE whole = 1 AND at_ms BETWEEN ? AND ?")
+            .bind(under_way.unwrap_or(from.0))
+            .bind(to.0)
+            .fetch_one(&mut *conn)
+            .await?;
+    let (Some(first), Some(last)) = (first, last) else {
+        return Ok(None);
+    };
+    let after: Option<i64> =
+        sqlx::query_scalar("SELECT seq FROM tail WHERE seq > ? AND whole = 1 ORDER BY seq LIMIT 1")
+            .bind(last)
+            .fetch_optional(&mut *conn)
+            .await?;
+    let end = match after {
+        Some(after) => after - 1,
+        None => sqlx::query_scalar("SELECT max(seq) FROM tail").fetch_one(conn).await?,
+    };
+    Ok(Some((first, end)))
+}
