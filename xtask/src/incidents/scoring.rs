@@ -62,8 +62,8 @@ pub(super) fn mark(incident: &Incident, answer: &Answer) -> Mark {
     let accepts = |series: &SeriesAnswer| accepts(incident.verdict, series);
     let named = match incident.verdict {
         Verdict::NotLeak | Verdict::MeasurementArtifact | Verdict::OomRiskNotLeak => {
-            // Nothing may be wrong; a companion of which too little is known is not.
-            !answer.series.is_empty()
+            // Nothing may be wrong; beside a right answer a companion of which too little is known is not.
+            answer.series.iter().any(accepts)
                 && answer
                     .series
                     .iter()
@@ -200,6 +200,8 @@ mod tests {
         two.series
             .push(SeriesAnswer { pid: Some(0), ..answer("inconclusive", false, &[]).series[0].clone() });
         assert!(mark(&quiet, &two).named);
+        let alone = Answer { series: two.series[1..].to_vec() };
+        assert!(!mark(&quiet, &alone).named);
         two.series[1].diagnosis = "leak".to_owned();
         two.series[1].alert = true;
         assert_eq!(mark(&quiet, &two), Mark { named: false, alerted: true });

@@ -34,6 +34,7 @@ pub(super) fn check(file: &str, text: &str) -> Vec<Violation> {
     }
     violations.extend(unwraps(file, &source));
     violations.extend(statics(file, &source));
+    violations.extend(unsafes(file, &source));
     violations
 }
 
@@ -161,6 +162,18 @@ fn statics(file: &str, source: &Source) -> Vec<Violation> {
     places.filter(|&line| !source.is_table(line)).map(|line| Violation::new(file, line, what)).collect()
 }
 
+/// Where raw calls are made; everywhere else the language's guarantees hold.
+const RAW: [&str; 2] = ["testkit/fake-nvml/", "probe/src/nvml/"];
+
+fn unsafes(file: &str, source: &Source) -> Vec<Violation> {
+    if RAW.iter().any(|folder| file.starts_with(folder)) {
+        return Vec::new();
+    }
+    let what = format!("unsafe outside {}: use a safe wrapper such as rustix", RAW.join(" and "));
+    let places = source.words("unsafe").into_iter();
+    places.map(|at| Violation::new(file, source.line_of(at), what.clone())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,5 +225,7 @@ mod tests {
             found("static X: Mutex<u8> = y;\nfn f(a: &'static str) {}\n")[0].starts_with("core/src/x.rs:1")
         );
         assert_eq!(check("daemon/tests/x.rs", text), []);
+        assert!(found("\nfn f() { unsafe { g() } }\n")[0].starts_with("core/src/x.rs:2: unsafe outside"));
+        assert_eq!(check("probe/src/nvml/x.rs", "fn f() { unsafe { g() } }\n"), []);
     }
 }

@@ -40,8 +40,11 @@ const WRAPPED: [(&str, &[&str]); 6] = [
     ("crossterm", &["ebbtide-tui"]),
 ];
 
-/// Checks all packages of the workspace's platform.
-pub(super) fn check(metadata: &Metadata) -> Vec<Violation> {
+/// Depended on for the library file that building it makes, which no source names.
+const UNNAMED: [&str; 1] = ["fake-nvml"];
+
+/// Checks all packages of the workspace's platform. `sources` are the files of Rust source by path.
+pub(super) fn check(metadata: &Metadata, sources: &[(String, String)]) -> Vec<Violation> {
     let mut violations = Vec::new();
     for package in &metadata.packages {
         let name = package.name.as_str();
@@ -58,6 +61,7 @@ pub(super) fn check(metadata: &Metadata) -> Vec<Violation> {
     }
     for member in crates_of(metadata) {
         violations.extend(wrapped(&member));
+        violations.extend(unused(&member, sources));
     }
     violations
 }
@@ -71,6 +75,33 @@ fn wrapped(member: &Crate) -> Vec<Violation> {
         })
     });
     strays.collect()
+}
+
+/// Dependencies that no source of the member names: what a derive or a re-export needs is named too.
+fn unused(member: &Crate, sources: &[(String, String)]) -> Vec<Violation> {
+    let folder = member.manifest.trim_end_matches("Cargo.toml");
+    // The root package's folder holds all others; its own sources are these.
+    let own = ["src/", "tests/", "benches/", "examples/", "build.rs"].map(|part| format!("{folder}{part}"));
+    let texts: Vec<&str> = sources
+        .iter()
+        .filter(|(file, _)| own.iter().any(|part| file.starts_with(part)))
+        .map(|(_, text)| text.as_str())
+        .collect();
+    let is_named = |name: &str| texts.iter().any(|text| names(text, &name.replace('-', "_")));
+    let dependencies = member.dependencies.iter().map(|dependency| dependency.name.as_str());
+    let unused = dependencies.filter(|name| !UNNAMED.contains(name) && !is_named(name));
+    unused
+        .map(|name| {
+            Violation::new(&member.manifest, 1, format!("no source names {name}: remove the dependency"))
+        })
+        .collect()
+}
+
+/// Whether the text has `name` as a word.
+fn names(text: &str, name: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(name)
+        .any(|(at, _)| !text[..at].ends_with(is_word) && !text[at + name.len()..].starts_with(is_word))
 }
 
 /// The members of the workspace and what they depend on.
@@ -103,12 +134,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrapped_crate_outside_its_room_is_named() {
+    fn a_wrapped_crate_outside_its_room_and_an_unused_one_are_named() {
         let member = |name: &str| Crate {
             name: name.to_owned(),
             manifest: "x/Cargo.toml".to_owned(),
             dependencies: vec![Dependency { name: "sqlx".to_owned(), is_dev: true }],
         };
+        let source = |text: &str| [("x/src/lib.rs".to_owned(), text.to_owned())];
+        assert_eq!(unused(&member("ebbtide-store"), &source("use sqlx::query;")), []);
+        assert_eq!(unused(&member("ebbtide-store"), &source("use sqlx2::query;")).len(), 1);
         assert_eq!(wrapped(&member("ebbtide-store")), []);
         let stray = wrapped(&member("ebbtide-daemon"));
         assert!(stray[0].to_string().starts_with("x/Cargo.toml:1: ebbtide-daemon depends on sqlx"));

@@ -52,7 +52,7 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
         }
     }
     violations.extend(migrations::check(root)?);
-    violations.extend(check_packages(root)?);
+    violations.extend(check_packages(root, &texts)?);
     violations.sort();
     let mut out = io::stdout().lock();
     for violation in &violations {
@@ -117,7 +117,7 @@ fn exists(files: &[String], target: &str) -> bool {
     target.is_empty() || files.iter().any(|file| file == target || file.starts_with(&folder))
 }
 
-fn check_packages(root: &Path) -> Result<Vec<Violation>> {
+fn check_packages(root: &Path, texts: &[(String, String)]) -> Result<Vec<Violation>> {
     let metadata = cargo_metadata::MetadataCommand::new()
         .current_dir(root)
         // The deployed platform; without it cargo fetches what only other systems would compile.
@@ -127,7 +127,7 @@ fn check_packages(root: &Path) -> Result<Vec<Violation>> {
     let path = root.join(layers::MAP);
     let map = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut violations = layers::check(&map, &dependencies::crates_of(&metadata));
-    violations.extend(dependencies::check(&metadata));
+    violations.extend(dependencies::check(&metadata, texts));
     Ok(violations)
 }
 
