@@ -57,7 +57,7 @@ mod tests {
         let chart = draw(&values, 16, 2);
         assert_eq!(
             chart,
-            ["      150 ┤         ▁▂▄▅▆▇█", "        0 ┤ ▁▃▄▅▆▇█ ███████"],
+            ["      150 ┤         ▂▃▄▅▆▇█", "        0 ┤ ▁▂▃▄▅▆▇ ███████"],
             "\n{}",
             chart.join("\n")
         );

@@ -8,6 +8,6 @@ use crate::cli::TopArgs;
 
 pub(crate) fn run(args: TopArgs) -> anyhow::Result<u8> {
     let client = SocketClient::new(socket(&args.socket));
-    ebbtide_tui::run(Box::new(client), TopOptions { ascii: args.ascii, ..TopOptions::default() })?;
+    ebbtide_tui::run(Box::new(client), TopOptions::from_environment(args.ascii))?;
     Ok(0)
 }

@@ -8,4 +8,5 @@ mod faults;
 mod kill;
 mod runner;
 mod status;
+mod top;
 mod usage;

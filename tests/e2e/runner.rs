@@ -10,30 +10,30 @@ use ebbtide_api::client::SocketClient;
 use ebbtide_api::wire::Status;
 
 /// How long any state may take to come about. Generous, because two cores may be building at the same time.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A directory with a home, a configuration, a database and a socket.
-pub struct World {
+pub(crate) struct World {
     dir: tempfile::TempDir,
 }
 
 impl World {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap() }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, text).unwrap();
         path
     }
 
     /// The binary, told nothing but what the test tells it.
-    pub fn ebbtide(&self, args: &[&str]) -> Command {
+    pub(crate) fn ebbtide(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ebbtide"));
         command
             .args(args)
@@ -46,20 +46,20 @@ impl World {
         command
     }
 
-    pub fn run(&self, args: &[&str]) -> Output {
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
         self.ebbtide(args).output().unwrap()
     }
 
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.path("ebbtide.sock")
     }
 
-    pub fn database(&self) -> PathBuf {
+    pub(crate) fn database(&self) -> PathBuf {
         self.path("ebbtide.db")
     }
 
     /// Starts a daemon that reads the driver at `library`, with `extra` keys as `section.key = value` lines.
-    pub fn daemon_on(&self, library: &Path, extra: &[(&str, &str)]) -> Daemon<'_> {
+    pub(crate) fn daemon_on(&self, library: &Path, extra: &[(&str, &str)]) -> Daemon<'_> {
         let library = library.display().to_string();
         let mut keys = vec![
             ("probe.library", library.as_str()),
@@ -71,7 +71,7 @@ impl World {
     }
 
     /// Starts a daemon on host memory.
-    pub fn daemon_on_host(&self, extra: &[(&str, &str)]) -> Daemon<'_> {
+    pub(crate) fn daemon_on_host(&self, extra: &[(&str, &str)]) -> Daemon<'_> {
         let mut keys =
             vec![("probe.source", "host"), ("probe.interval_ms", "100"), ("probe.list_interval_ms", "100")];
         keys.extend(extra);
@@ -90,20 +90,20 @@ impl World {
     }
 
     /// What daemons have logged so far.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.path("daemon.log")).unwrap_or_default()
     }
 }
 
 /// A running daemon; killed when the test is done with it.
-pub struct Daemon<'w> {
+pub(crate) struct Daemon<'w> {
     child: Child,
     world: &'w World,
 }
 
 impl Daemon<'_> {
     /// Waits for a status of which `holds` is true.
-    pub fn wait(&mut self, what: &str, mut holds: impl FnMut(&Status) -> bool) -> Status {
+    pub(crate) fn wait(&mut self, what: &str, mut holds: impl FnMut(&Status) -> bool) -> Status {
         let client = SocketClient::new(self.world.socket());
         let deadline = Instant::now() + DEADLINE;
         let mut last = None;
@@ -126,13 +126,13 @@ impl Daemon<'_> {
     }
 
     /// Ends it in order.
-    pub fn stop(mut self) -> ExitStatus {
+    pub(crate) fn stop(mut self) -> ExitStatus {
         rustix::process::kill_process(self.pid(), rustix::process::Signal::TERM).unwrap();
         self.ended()
     }
 
     /// Ends it at once, as the kernel's out-of-memory killer would.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
@@ -161,10 +161,10 @@ impl Drop for Daemon<'_> {
     }
 }
 
-pub fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-pub fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }

@@ -192,3 +192,6 @@ impl Pipeline {
         effects
     }
 }
+
+#[cfg(test)]
+mod tests;

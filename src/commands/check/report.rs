@@ -134,6 +134,12 @@ impl From<Forecast> for ForecastReport {
     }
 }
 
+impl SeriesReport {
+    fn says_something(&self) -> bool {
+        self.values.iter().any(Option::is_some) || !self.findings.is_empty()
+    }
+}
+
 impl From<&recorded::Report> for FileReport {
     fn from(report: &recorded::Report) -> Self {
         let skipped = report
@@ -221,15 +227,19 @@ impl Watch {
 
     /// The report at the end of the recording.
     pub(crate) fn report(self, file: &recorded::Report) -> Report {
-        let series =
+        let mut series: Vec<SeriesReport> =
             self.series.into_iter().filter_map(|(series, watched)| watched.report(&series)).collect();
+        // A device's counters come with a process of which nothing else is known, and a process's rows with a device
+        // of which nothing is: such a series says nothing beside one that does.
+        if series.iter().any(SeriesReport::says_something) {
+            series.retain(SeriesReport::says_something);
+        }
         Report { series, file: FileReport::from(file) }
     }
 }
 
 impl Watched {
-    /// `None` for a series of which not a single value is known: a file of one process's rows says nothing of its
-    /// device.
+    /// `None` for a series that was never judged.
     fn report(self, series: &SeriesRef) -> Option<SeriesReport> {
         let judgement = self.judgement?;
         let (pid, part) = match series.part {
@@ -237,10 +247,6 @@ impl Watched {
             SeriesPart::Process(key) => (Some(key.pid), "process"),
             SeriesPart::Unattributed => (None, "unattributed"),
         };
-        let nothing_known = self.values.iter().all(Option::is_none);
-        if part != "process" && nothing_known && self.findings.is_empty() {
-            return None;
-        }
         Some(SeriesReport {
             gpu: series.gpu.to_string(),
             pid,

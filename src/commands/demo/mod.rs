@@ -23,7 +23,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<u8> {
     let seen = if headless {
         headless::watch(&stage)?
     } else {
-        ebbtide_tui::run(Box::new(SocketClient::new(stage.socket())), TopOptions::default())?;
+        ebbtide_tui::run(Box::new(SocketClient::new(stage.socket())), TopOptions::from_environment(false))?;
         headless::last_seen(&stage)?
     };
     let truth = stage.end_workload()?;
