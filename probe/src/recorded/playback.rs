@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use ebbtide_core::units::{GIB, MIB};
+use ebbtide_core::units::GIB;
 use ebbtide_core::{
     Absent, Bytes, DeviceMemory, EngineSample, GpuKind, GpuSample, GpuState, GpuUuid, HostSample,
     KvSemantics, Liveness, MemorySource, Percent, ProbeHealth, ProcInfo, ProcKey, ProcKinds, ProcSample,
@@ -277,12 +277,14 @@ fn total_of(values: &Values) -> Option<u64> {
 
 /// The next size that cards are sold in above `used`.
 fn card_size(used: u64) -> Bytes {
-    let sold = CARD_SIZES_GIB.into_iter().map(|gib| gib * GIB).find(|&size| size > used + 64 * MIB);
+    let sold = CARD_SIZES_GIB.into_iter().map(|gib| gib * GIB).find(|&size| size > used);
     Bytes(sold.unwrap_or_else(|| used.saturating_mul(2)))
 }
 
 #[cfg(test)]
 mod tests {
+    use ebbtide_core::units::MIB;
+
     use super::*;
 
     #[test]
@@ -304,7 +306,7 @@ mod tests {
     #[test]
     fn a_size_that_is_not_recorded_is_one_that_is_sold() {
         assert_eq!(card_size(0), Bytes(2 * GIB));
-        assert_eq!(card_size(23 * GIB), Bytes(24 * GIB));
+        assert_eq!(card_size(24 * GIB - 1), Bytes(24 * GIB));
         assert_eq!(card_size(24 * GIB), Bytes(32 * GIB));
         assert_eq!(card_size(1000 * GIB), Bytes(2000 * GIB));
     }
