@@ -13,9 +13,9 @@ pub(crate) struct Block {
     pub(crate) mid: f32,
     /// Highest value.
     pub(crate) ceil: f32,
-    /// What the KV counter leaves; absent unless every sample had the counter.
+    /// What the KV counter leaves, over the samples that had the counter; absent where none had.
     pub(crate) kv: Option<KvBlock>,
-    /// Mean number of running requests; absent unless every sample had it.
+    /// Mean number of running requests, over the samples that had it; absent where none had.
     pub(crate) running: Option<f32>,
 }
 
@@ -24,6 +24,8 @@ pub(crate) struct Block {
 pub(crate) struct KvBlock {
     /// Less the KV cache in use: right where the engine allocates on demand.
     pub(crate) residual: f32,
+    /// The same in the calmest seconds, where a counter that comes late is off by least.
+    pub(crate) calm: f32,
     /// Less the most KV cache ever in use: right where an allocator keeps its high water.
     pub(crate) beyond_peak: f32,
 }
@@ -38,12 +40,21 @@ impl Block {
             floor: self.floor.min(other.floor),
             mid: mean(self.mid, other.mid),
             ceil: self.ceil.max(other.ceil),
-            kv: self.kv.zip(other.kv).map(|(a, b)| KvBlock {
+            kv: both(self.kv, other.kv, |a, b| KvBlock {
                 residual: mean(a.residual, b.residual),
+                calm: mean(a.calm, b.calm),
                 beyond_peak: mean(a.beyond_peak, b.beyond_peak),
             }),
-            running: self.running.zip(other.running).map(|(a, b)| mean(a, b)),
+            running: both(self.running, other.running, mean),
         }
+    }
+}
+
+/// Both as one, or the one that is there: a scrape that failed must not blind a block of hours.
+fn both<T>(a: Option<T>, b: Option<T>, as_one: impl Fn(T, T) -> T) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(as_one(a, b)),
+        (a, b) => a.or(b),
     }
 }
 
@@ -52,7 +63,7 @@ mod tests {
     use super::*;
 
     fn block(at: f64, value: f32, kv: Option<f32>) -> Block {
-        let kv = kv.map(|kv| KvBlock { residual: value - kv, beyond_peak: value - kv });
+        let kv = kv.map(|kv| KvBlock { residual: value - kv, calm: value - kv, beyond_peak: value - kv });
         Block { at, floor: value, mid: value, ceil: value, kv, running: Some(1.0) }
     }
 
@@ -64,7 +75,8 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_was_absent_once_is_absent_in_the_whole_block() {
-        assert_eq!(block(0.0, 10.0, Some(4.0)).merged(3, block(4.0, 30.0, None), 1).kv, None);
+    fn a_counter_that_failed_once_does_not_blind_the_block() {
+        let merged = block(0.0, 10.0, Some(4.0)).merged(3, block(4.0, 30.0, None), 1);
+        assert_eq!(merged.kv.map(|kv| kv.residual), Some(6.0));
     }
 }

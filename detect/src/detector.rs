@@ -7,10 +7,10 @@ use ebbtide_core::{
 
 use crate::blocks::{Block, KvBlock};
 use crate::config::DetectConfig;
-use crate::explain::{Account, Basis, Explainer};
+use crate::explain::Explainer;
 use crate::findings::Findings;
 use crate::forecast::{self, Headroom};
-use crate::ladder::{Closed, Ladder, RING, block_s};
+use crate::ladder::{Closed, Ladder, RING};
 use crate::observation::{Load, Observation};
 use crate::report::{self, Now, Report};
 use crate::sentence::{self, Silence, amount};
@@ -29,6 +29,8 @@ const SHOWN_RUNG: usize = 6;
 const RESTART_SHARE: f64 = 0.6;
 /// The least fall of a restart, as a share of the capacity.
 const RESTART_OF_CAPACITY: f64 = 0.02;
+/// What stands is drawn up anew each 8 s, and at once when the cause changes.
+const REPORT_RUNG: usize = 3;
 /// The rung whose ring (4 min) says what was held in the last minutes.
 const RESTART_RUNG: usize = 3;
 
@@ -49,12 +51,20 @@ struct Last {
     load: Load,
 }
 
+/// The least that was held in the last minutes, in MiB above the origin: all of it, and what KV does not account for.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    floor: f32,
+    residual: Option<f32>,
+}
+
 /// What is shown of a calm series, worked out when a block closes.
 #[derive(Debug, Clone, Copy)]
 struct Shown {
     floor: Reading<Bytes>,
     slope: Reading<RateBand>,
     detectable: Reading<ByteRate>,
+    rung: Option<usize>,
     is_filled: bool,
 }
 
@@ -63,6 +73,7 @@ impl Shown {
         floor: Err(Absent::NotYet),
         slope: Err(Absent::NotYet),
         detectable: Err(Absent::NotYet),
+        rung: None,
         is_filled: false,
     };
 }
@@ -80,6 +91,7 @@ pub struct Detector {
     last: Option<Last>,
     missing: Option<(Absent, Tick)>,
     event: Option<(&'static str, Tick)>,
+    held: Option<Held>,
     shown: Shown,
     report: Option<Report>,
     standing: (Diagnosis, Ts),
@@ -94,13 +106,14 @@ impl Detector {
             series,
             config: *config,
             ladder: Box::new(Ladder::new()),
-            explainer: Explainer::default(),
+            explainer: Explainer::new(),
             verdict: Verdict::new(),
             findings: Findings::default(),
             epoch: None,
             last: None,
             missing: None,
             event: None,
+            held: None,
             shown: Shown::NOTHING,
             report: None,
             standing: (Diagnosis::Inconclusive, Ts::default()),
@@ -180,9 +193,12 @@ impl Detector {
     fn begin(&mut self, first: Last, is_restart: bool) {
         self.epoch = Some(Epoch { began_mono_ms: first.tick.mono_ms, origin: first.value, is_restart });
         self.ladder.clear();
-        self.explainer = Explainer::default();
+        self.explainer = Explainer::new();
         self.verdict = Verdict::new();
+        self.held = None;
         self.shown = Shown::NOTHING;
+        // What lies in the future of a clock that began anew is of another life too.
+        self.event = self.event.filter(|(_, tick)| tick.mono_ms <= first.tick.mono_ms);
     }
 
     /// Seconds since the epoch began.
@@ -208,7 +224,11 @@ impl Detector {
             floor: value,
             mid: value,
             ceil: value,
-            kv: kv.map(|kv| KvBlock { residual: (height - kv) as f32, beyond_peak: (height - peak) as f32 }),
+            kv: kv.map(|kv| KvBlock {
+                residual: (height - kv) as f32,
+                calm: (height - kv) as f32,
+                beyond_peak: (height - peak) as f32,
+            }),
             running: running.map(|running| running as f32),
         });
         self.explainer.learn(&self.ladder, closed);
@@ -222,23 +242,32 @@ impl Detector {
             self.report = None;
             return self.findings.sync(Vec::new(), last.tick.at);
         }
-        let Some(newest) = self.ladder.newest(0) else { return Vec::new() };
-        let account = self.explainer.account(newest);
         let scene = Scene {
             ladder: &self.ladder,
             explainer: &self.explainer,
-            account,
+            account: self.explainer.account(self.at(last.tick.mono_ms)),
             warm_up_s: self.config.warm_up_ms as f64 / 1000.0,
             disturbed_at: self.event.map(|(_, tick)| self.at(tick.mono_ms)),
         };
         self.verdict.step(&scene, closed);
         let cause = self.verdict.cause();
         let imminent = self.findings.is_open(FindingKind::Imminent);
-        let report = report::draw(&self.series, &cause, &scene, &self.now_of(last), imminent);
-        if closed.holds(STEADY_RUNG) {
+        let is_new = cause.kind() != self.report.as_ref().map(|report| report.findings[0].key.kind);
+        let report = if is_new || closed.holds(REPORT_RUNG) {
+            report::draw(&self.series, &cause, &scene, &self.now_of(last), imminent)
+        } else {
+            self.report.take()
+        };
+        if self.shown.rung.is_none_or(|rung| closed.holds(rung) || closed.holds(rung + 1)) {
             self.shown = self.show(&scene);
         }
         self.report = report;
+        if self.held.is_none() || closed.holds(RESTART_RUNG) {
+            self.held = self.least_held();
+        }
+        if !is_new && !closed.holds(REPORT_RUNG) {
+            return Vec::new();
+        }
         let wanted = self.report.as_ref().map_or_else(Vec::new, |report| report.findings.clone());
         self.findings.sync(wanted, last.tick.at)
     }
@@ -249,19 +278,25 @@ impl Detector {
     /// Whether the newest block lies so far below all of the last minutes that the memory's owner must have begun
     /// anew. A tide that the counter accounts for is none, however far it falls.
     fn has_restarted(&self, capacity: Reading<Bytes>) -> bool {
-        let Some(newest) = self.ladder.newest(0) else { return false };
-        let before =
-            |rung: usize| self.ladder.blocks(rung).filter(move |block| block.at + block_s(rung) <= newest.at);
-        let rung = if before(RESTART_RUNG).next().is_some() { RESTART_RUNG } else { 0 };
+        let (Some(newest), Some(held)) = (self.ladder.newest(0), self.held) else { return false };
         let height = |mib: f32| amount(self.origin(), f64::from(mib)).mib();
-        let Some(lowest) = before(rung).map(|block| block.floor).reduce(f32::min) else { return false };
-        let least_fall = RESTART_OF_CAPACITY * capacity.map_or_else(|_| height(lowest), Bytes::mib);
+        if height(newest.ceil) >= RESTART_SHARE * height(held.floor) {
+            return false;
+        }
+        let least_fall = RESTART_OF_CAPACITY * capacity.map_or_else(|_| height(held.floor), Bytes::mib);
+        let left = held.residual.zip(newest.kv.map(|kv| kv.residual));
+        let is_tide = left.is_some_and(|(old, new)| f64::from(old - new) <= least_fall);
+        f64::from(held.floor - newest.ceil) > least_fall && !is_tide
+    }
+
+    /// The least that was held in the last minutes, from the closed blocks.
+    fn least_held(&self) -> Option<Held> {
+        let rung = if self.ladder.newest(RESTART_RUNG).is_some() { RESTART_RUNG } else { 0 };
         let residual = |block: &Block| block.kv.map(|kv| kv.residual);
-        let left = before(rung).filter_map(residual).reduce(f32::min).zip(residual(newest));
-        let accounted = left.is_some_and(|(old, new)| f64::from(old - new) <= least_fall);
-        height(newest.ceil) < RESTART_SHARE * height(lowest)
-            && f64::from(lowest - newest.ceil) > least_fall
-            && !accounted
+        Some(Held {
+            floor: self.ladder.blocks(rung).map(|block| block.floor).reduce(f32::min)?,
+            residual: self.ladder.blocks(rung).filter_map(residual).reduce(f32::min),
+        })
     }
 
     fn now_of(&self, last: Last) -> Now {
@@ -284,12 +319,9 @@ impl Detector {
 
     /// Floor, slope and the least visible leak, from the longest window that is filled.
     fn show(&self, scene: &Scene<'_>) -> Shown {
-        let on_demand = matches!(scene.account, Account::OnDemand { .. });
-        let basis = if on_demand { Basis::Residual } else { Basis::Floor };
-        let quantity = |block: &Block| self.explainer.quantity(basis, block);
         let filled = (STEADY_RUNG..=SHOWN_RUNG)
             .rev()
-            .find_map(|rung| Some((rung, self.ladder.series(rung, RING, quantity)?)));
+            .find_map(|rung| Some((rung, scene.series(rung, RING, scene.shown_basis(rung))?)));
         let floors = |rung: usize| self.ladder.blocks(rung).rev().take(RING / 4).map(|block| block.floor);
         let longest = filled.as_ref().map_or(0, |(rung, _)| *rung);
         let floor = floors(longest).reduce(f32::min).ok_or(Absent::NotYet);
@@ -297,6 +329,7 @@ impl Detector {
             floor: floor.map(|floor| amount(self.origin(), f64::from(floor))),
             slope: filled.map(|(_, series)| forecast::band(&theil_sen(&series))).ok_or(Absent::NotYet),
             detectable: detectable(scene).map(|rate| ByteRate(rate * MIB as f64)).ok_or(Absent::NotYet),
+            rung: filled.map(|(rung, _)| rung),
             is_filled: filled.is_some() || self.is_filled_above(),
         }
     }

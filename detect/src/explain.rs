@@ -1,13 +1,21 @@
 //! What the load accounts for: does memory follow the engine's KV counter, and is the load at a new maximum.
 
+use std::collections::VecDeque;
+
 use crate::blocks::Block;
 use crate::ladder::{Closed, Ladder};
 
 /// The rung on which a lagging counter is compared with memory: scrapes come every 5 s at most by habit, and 8 s
 /// blocks hold one each.
 const COARSE_RUNG: usize = 3;
+/// Increments on that rung reach over so many blocks, 32 s: where a counter is 7 s late, memory and counter then still
+/// share most of a sudden drop.
+const COARSE_SPAN: usize = 4;
 /// A block in which the counter moved less than this tells nothing of whether memory follows, in MiB.
 const MIN_MOVE: f64 = 1.0;
+/// A counter that has been silent for so long is gone, in seconds: failed scrapes come back sooner, and the longest
+/// interval of samples is half of it.
+const COUNTER_GONE_S: f64 = 600.0;
 /// What a running request holds outside the KV cache is at most this, in MiB: more is not activations.
 const MAX_REQUEST_MIB: f64 = 64.0;
 /// A load this much above the former peak is a new peak: less is jitter of the counter.
@@ -24,6 +32,8 @@ pub(crate) enum Basis {
     Ceil,
     /// What the KV cache in use and the running requests leave.
     Residual,
+    /// The same in the calmest seconds of each block: better where the counter comes late.
+    CalmResidual,
     /// What the highest KV use so far leaves.
     BeyondPeak,
 }
@@ -33,7 +43,7 @@ pub(crate) enum Basis {
 pub(crate) enum Account {
     /// There is no counter.
     Unknown,
-    /// There is one, but it has not moved enough to tell.
+    /// There is one, but it has not moved enough, or not clearly enough, to tell.
     Unlearned,
     /// Memory follows it: allocated on demand. `exact` if it does so at once, second by second.
     OnDemand {
@@ -45,9 +55,11 @@ pub(crate) enum Account {
 }
 
 /// How increments of memory follow those of the KV counter, forgetting slowly.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 struct Coupling {
-    previous: Option<(f64, f64)>,
+    /// Memory and counter of the blocks just before, oldest last; increments reach back over all of them.
+    past: VecDeque<(f64, f64)>,
+    span: usize,
     moves: u32,
     memory: f64,
     products: f64,
@@ -60,13 +72,23 @@ impl Coupling {
     /// A move of the counter long ago weighs half after 700 moves.
     const KEEP: f64 = 0.999;
 
+    const fn over(span: usize) -> Self {
+        let past = VecDeque::new();
+        Self { past, span, moves: 0, memory: 0.0, products: 0.0, counter: 0.0, left: 0.0, drift: 0.0 }
+    }
+
     fn learn(&mut self, block: &Block) {
-        let now = block.kv.map(|kv| (f64::from(block.mid), f64::from(block.mid - kv.residual)));
-        let Some(((memory, counter), (old_memory, old_counter))) = now.zip(self.previous) else {
-            self.previous = now;
+        let Some(kv) = block.kv else {
+            self.past.clear();
             return;
         };
-        self.previous = now;
+        let (memory, counter) = (f64::from(block.mid), f64::from(block.mid - kv.residual));
+        self.past.push_front((memory, counter));
+        self.past.truncate(self.span + 1);
+        if self.past.len() <= self.span {
+            return;
+        }
+        let (old_memory, old_counter) = self.past[self.span];
         let (du, dk) = (memory - old_memory, counter - old_counter);
         let left = du - dk - self.drift;
         // What is left may drift steadily (a leak does) without making the counter any less exact.
@@ -145,20 +167,34 @@ impl Peak {
 }
 
 /// All that is known of the load.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Explainer {
     fine: Coupling,
     coarse: Coupling,
     cost: RequestCost,
     kv_peak: Peak,
     running_peak: Peak,
+    kv_at: Option<f64>,
 }
 
 impl Explainer {
+    /// Nothing is known of the load.
+    pub(crate) fn new() -> Self {
+        Self {
+            fine: Coupling::over(1),
+            coarse: Coupling::over(COARSE_SPAN),
+            cost: RequestCost::default(),
+            kv_peak: Peak::default(),
+            running_peak: Peak::default(),
+            kv_at: None,
+        }
+    }
+
     /// Takes the load of one sample, in MiB and requests; gives the highest KV use so far.
     pub(crate) fn note(&mut self, at: f64, kv: Option<f64>, running: Option<f64>) -> f64 {
         if let Some(kv) = kv {
             self.kv_peak.note(at, kv);
+            self.kv_at = Some(at);
         }
         if let Some(running) = running {
             self.running_peak.note(at, running);
@@ -178,17 +214,19 @@ impl Explainer {
     }
 
     /// How memory follows the KV counter.
-    pub(crate) fn account(&self, newest: &Block) -> Account {
-        if newest.kv.is_none() {
+    pub(crate) fn account(&self, now: f64) -> Account {
+        if self.kv_at.is_none_or(|at| now - at > COUNTER_GONE_S) {
             Account::Unknown
         } else if self.fine.moves >= 8 && self.fine.is_exact() {
             Account::OnDemand { exact: true }
         } else if self.coarse.moves < 4 {
             Account::Unlearned
-        } else if self.coarse.beta() > 0.5 {
-            Account::OnDemand { exact: false }
         } else {
-            Account::Pooled
+            match self.coarse.beta() {
+                beta if beta > 0.5 => Account::OnDemand { exact: false },
+                beta if beta < 0.3 => Account::Pooled,
+                _ => Account::Unlearned,
+            }
         }
     }
 
@@ -207,11 +245,15 @@ impl Explainer {
             Basis::Floor => Some(f64::from(block.floor)),
             Basis::Mid => Some(f64::from(block.mid)),
             Basis::Ceil => Some(f64::from(block.ceil)),
-            Basis::Residual => block.kv.map(|kv| {
-                f64::from(kv.residual) - self.cost.mib() * f64::from(block.running.unwrap_or_default())
-            }),
+            Basis::Residual => block.kv.map(|kv| f64::from(kv.residual) - self.held_by_requests(block)),
+            Basis::CalmResidual => block.kv.map(|kv| f64::from(kv.calm) - self.held_by_requests(block)),
             Basis::BeyondPeak => block.kv.map(|kv| f64::from(kv.beyond_peak)),
         }
+    }
+
+    /// What the running requests hold outside the KV cache, in MiB; nothing where their number is not known.
+    fn held_by_requests(&self, block: &Block) -> f64 {
+        block.running.map_or(0.0, |running| self.cost.mib() * f64::from(running))
     }
 
     /// Whether the load reached a new maximum since `at`: an allocator may then grow for good reason.
@@ -226,17 +268,21 @@ mod tests {
     use crate::blocks::KvBlock;
 
     fn account_of(seconds: u32, memory: impl Fn(f64) -> f64, counter: impl Fn(f64) -> f64) -> Account {
-        let (mut ladder, mut explainer) = (Ladder::new(), Explainer::default());
+        let (mut ladder, mut explainer) = (Ladder::new(), Explainer::new());
         for i in 0..seconds {
             let at = f64::from(i);
             let (value, kv) = (memory(at) as f32, counter(at));
             let peak = explainer.note(at, Some(kv), None) as f32;
-            let kv = Some(KvBlock { residual: value - kv as f32, beyond_peak: value - peak });
+            let kv = Some(KvBlock {
+                residual: value - kv as f32,
+                calm: value - kv as f32,
+                beyond_peak: value - peak,
+            });
             let closed =
                 ladder.push(Block { at, floor: value, mid: value, ceil: value, kv, running: Some(1.0) });
             explainer.learn(&ladder, closed);
         }
-        explainer.account(ladder.newest(0).expect("blocks have closed"))
+        explainer.account(f64::from(seconds))
     }
 
     fn tide(at: f64) -> f64 {
@@ -255,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_load_that_stays_below_its_peak_is_no_new_peak() {
-        let mut explainer = Explainer::default();
+        let mut explainer = Explainer::new();
         for i in 0..100 {
             explainer.note(f64::from(i), Some(tide(f64::from(i))), Some(4.0));
         }

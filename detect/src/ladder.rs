@@ -1,6 +1,6 @@
 //! The ladder: rings of blocks, each rung's blocks twice as long as those of the rung below.
 
-use crate::blocks::Block;
+use crate::blocks::{Block, KvBlock};
 use crate::trend::Series;
 
 /// Rungs: blocks of 1 s, 2 s … 8192 s, so that the longest ring reaches back three days.
@@ -9,6 +9,10 @@ pub(crate) const RUNGS: usize = 14;
 pub(crate) const RING: usize = 32;
 /// Of the 32 slots of a window at least so many must be filled: below that a gap, not memory, would be judged.
 pub(crate) const MIN_FILLED: usize = 20;
+
+/// Rungs whose blocks take the calm residual from their calmer half. Below them a block is shorter than a habitual
+/// scrape interval of 5 s, so that a held counter only looks calm; above them means do better.
+const CALMING: std::ops::RangeInclusive<usize> = 4..=6;
 
 /// The rungs that got a new block, as bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,6 +45,8 @@ struct Filling {
     slot: u64,
     samples: u32,
     block: Block,
+    /// Lowest and highest value of the KV counter, in the calmest part where there is a choice.
+    swing: Option<(f32, f32)>,
 }
 
 /// One rung: a ring of closed blocks and the one that still grows.
@@ -64,6 +70,34 @@ impl Rung {
         self.ring[self.next] = block;
         self.next = (self.next + 1) % RING;
         self.len = (self.len + 1).min(RING);
+    }
+
+    /// Where the `i`th newest block lies.
+    const fn place(&self, i: usize) -> usize {
+        (self.next + RING - 1 - i) % RING
+    }
+
+    fn nth_newest(&self, i: usize) -> Option<&Block> {
+        (i < self.len).then(|| &self.ring[self.place(i)])
+    }
+
+    /// Takes a part of the block that grows. `is_choosing`: the calm residual comes from the calmer part.
+    fn add(&mut self, part: Filling, is_choosing: bool) {
+        let Some(own) = self.filling else {
+            self.filling = Some(part);
+            return;
+        };
+        let mut block = own.block.merged(own.samples, part.block, part.samples);
+        let mut swing = own.swing.zip(part.swing).map(|(a, b)| (a.0.min(b.0), a.1.max(b.1)));
+        if is_choosing && let (Some(a), Some(b)) = (own.swing, part.swing) {
+            let is_own = a.1 - a.0 <= b.1 - b.0;
+            let calmer = if is_own { own.block.kv } else { part.block.kv };
+            swing = Some(if is_own { a } else { b });
+            block.kv = block.kv.zip(calmer).map(|(kv, calmer)| KvBlock { calm: calmer.calm, ..kv });
+        }
+        let samples = own.samples.saturating_add(part.samples);
+        self.filling =
+            Some(Filling { slot: own.slot, samples, block, swing: swing.or(own.swing).or(part.swing) });
     }
 
     fn iter(&self) -> impl DoubleEndedIterator<Item = &Block> {
@@ -106,7 +140,8 @@ impl Ladder {
         if let Some(ended) = ended {
             self.close(0, ended, &mut closed);
         }
-        self.rungs[0].add(Filling { slot, samples: 1, block: sample });
+        let swing = sample.kv.map(|kv| (sample.mid - kv.residual, sample.mid - kv.residual));
+        self.rungs[0].add(Filling { slot, samples: 1, block: sample, swing }, false);
         closed
     }
 
@@ -124,7 +159,7 @@ impl Ladder {
                 self.close(rung + 1, overdue, closed);
             }
             let above = &mut self.rungs[rung + 1];
-            above.add(part);
+            above.add(part, CALMING.contains(&(rung + 1)));
             match above.filling {
                 Some(full) if ended.slot % 2 == 1 => ended = full,
                 _ => return,
@@ -139,7 +174,7 @@ impl Ladder {
 
     /// The newest closed block of a rung.
     pub(crate) fn newest(&self, rung: usize) -> Option<&Block> {
-        self.blocks(rung).next_back()
+        self.rungs[rung].nth_newest(0)
     }
 
     /// One quantity over the last `slots` slots of a rung, empty slots left out; nothing where a block in them lacks
@@ -150,34 +185,28 @@ impl Ladder {
         slots: usize,
         quantity: impl Fn(&Block) -> Option<f64>,
     ) -> Option<Series> {
-        let length = block_s(rung);
-        let oldest = (self.newest(rung)?.at / length).floor() - slots as f64;
+        let per_block = 1.0 / block_s(rung);
+        let rung = &self.rungs[rung];
+        let oldest = (rung.nth_newest(0)?.at * per_block).floor() - slots as f64;
+        let held = (0..rung.len).find(|&i| rung.ring[rung.place(i)].at * per_block < oldest + 1.0);
+        let count = held.unwrap_or(rung.len);
+        if count * RING < slots * MIN_FILLED {
+            return None;
+        }
         let mut series = Series::new();
-        for block in self.blocks(rung).filter(|block| (block.at / length).floor() > oldest) {
+        for i in (0..count).rev() {
+            let block = &rung.ring[rung.place(i)];
             series.push(block.at, quantity(block)?);
         }
-        (series.len() * RING >= slots * MIN_FILLED).then_some(series)
+        Some(series)
     }
 
-    /// The highest ceiling of all blocks that ended before `at`; `None` where none did.
-    pub(crate) fn highest_before(&self, at: f64) -> Option<f32> {
-        (0..RUNGS)
-            .flat_map(|rung| self.blocks(rung).filter(move |block| block.at + block_s(rung) <= at))
-            .map(|block| block.ceil)
-            .reduce(f32::max)
-    }
-}
-
-impl Rung {
-    fn add(&mut self, part: Filling) {
-        self.filling = Some(match self.filling {
-            None => part,
-            Some(own) => Filling {
-                block: own.block.merged(own.samples, part.block, part.samples),
-                samples: own.samples.saturating_add(part.samples),
-                slot: own.slot,
-            },
-        });
+    /// Whether any block that ended before `at` reached this height.
+    pub(crate) fn has_reached(&self, height: f32, at: f64) -> bool {
+        let reaches = |rung: usize| {
+            self.blocks(rung).any(|block| block.ceil >= height && block.at + block_s(rung) <= at)
+        };
+        (0..RUNGS).rev().any(reaches)
     }
 }
 

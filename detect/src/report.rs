@@ -18,6 +18,8 @@ use crate::verdict::{Cause, Growth, Reserve, Scene};
 const MIN_GROWTH_S: f64 = 100.0;
 /// Growth that is no leak is extrapolated by at most this multiple of the time it has lasted.
 const MAX_REACH: f64 = 4.0;
+/// The same for growth that the load accounts for, which ends with the load: two thirds of the room must be gone.
+const MAX_EXPLAINED_REACH: f64 = 0.5;
 /// An open forecast lapses only beyond this multiple of the horizon, so that it does not flap.
 const LAPSE: f64 = 1.5;
 
@@ -188,9 +190,10 @@ impl Author<'_> {
         let horizon = self.now.horizon_s * if open { LAPSE } else { 1.0 };
         let Cause::Growth(growth) = cause else { return left <= horizon };
         let lasted = rise.until - onset::of(self.scene.ladder, self.scene.explainer, rise).at;
+        let reach = if growth.reserve == Reserve::Explained { MAX_EXPLAINED_REACH } else { MAX_REACH };
         growth.reserve != Reserve::WarmUp
             && lasted >= MIN_GROWTH_S
-            && left <= horizon.min(MAX_REACH * lasted * if open { LAPSE } else { 1.0 })
+            && left <= horizon.min(reach * lasted * if open { LAPSE } else { 1.0 })
     }
 
     fn evidence(&self, rise: &Rise, onset: Onset) -> Vec<Evidence> {

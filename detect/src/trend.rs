@@ -134,22 +134,20 @@ pub(crate) fn theil_sen(series: &Series) -> Line {
         return Line { slope: 0.0, low: 0.0, high: 0.0, intercept: x.first().copied().unwrap_or(0.0) };
     }
     let slopes = &mut slopes[..count];
-    slopes.sort_unstable_by(f64::total_cmp);
     let reach = Z80 * mann_kendall(x).1.sqrt();
-    let rank = |r: f64| slopes[(r.max(0.0) as usize).min(count - 1)];
-    let slope = median(slopes);
+    let mut rank = |r: f64| {
+        let i = (r.max(0.0) as usize).min(count - 1);
+        *slopes.select_nth_unstable_by(i, f64::total_cmp).1
+    };
+    let (low, high) = (rank((count as f64 - reach) / 2.0), rank((count as f64 + reach) / 2.0));
+    let slope = f64::midpoint(rank((count as f64 - 1.0) / 2.0), rank(count as f64 / 2.0));
     let mut rest = [0.0; RING];
     for i in 0..x.len() {
         rest[i] = x[i] - slope * at[i];
     }
     let rest = &mut rest[..x.len()];
     rest.sort_unstable_by(f64::total_cmp);
-    Line {
-        slope,
-        low: rank((count as f64 - reach) / 2.0),
-        high: rank((count as f64 + reach) / 2.0),
-        intercept: median(rest),
-    }
+    Line { slope, low, high, intercept: median(rest) }
 }
 
 /// The slope of the least-squares line; 0 where times do not differ.

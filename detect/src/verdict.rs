@@ -1,9 +1,11 @@
 //! From single windows to a cause: repetition, and more of it the less is known about the load.
 
+use ebbtide_core::FindingKind;
+
 use crate::explain::{Account, Basis, Explainer};
 use crate::kink::{self, Kink};
 use crate::ladder::{Closed, Ladder, RING, RUNGS};
-use crate::rise::{self, GROWTH, LEAK, Refusal, Rise, rise_mib};
+use crate::rise::{self, GROWTH, LEAK, Refusal, Rise, YOUNG_LEAK, rise_mib};
 use crate::trend::{Series, noise};
 
 /// Blocks of the window in which growth is looked for: half of a leak's, to be early.
@@ -12,7 +14,9 @@ const GROWTH_SLOTS: usize = RING / 2;
 const UNCONFIRMED_RUNG: usize = 4;
 /// From this rung on (windows of 4.6 h) a rise outlasts any warm-up and any single event.
 const LONG_RUNG: usize = 9;
-/// Windows up to this rung (34 min) must hold no event; longer ones survive one, the test for steps guards them.
+/// Up to this rung (windows of 34 min) an allocator that settles looks straight.
+const YOUNG_RUNG: usize = 6;
+/// Windows up to this rung (17 min) must hold no event; longer ones survive one, the test for steps guards them.
 const EVENTLESS_RUNG: usize = 5;
 /// Blocks without a pass after which growth is over: half its window.
 const GROWTH_PATIENCE: u8 = 8;
@@ -85,13 +89,14 @@ impl Account {
 }
 
 impl Scene<'_> {
-    fn series(&self, rung: usize, slots: usize, basis: Basis) -> Option<Series> {
+    pub(crate) fn series(&self, rung: usize, slots: usize, basis: Basis) -> Option<Series> {
         self.ladder.series(rung, slots, |block| self.explainer.quantity(basis, block))
     }
 
     fn judged(&self, rung: usize, basis: Basis) -> Result<Rise, Refusal> {
         let series = self.series(rung, RING, basis).ok_or(Refusal::Sparse)?;
-        rise::judge(rung, basis, &series, &LEAK)
+        let is_young = rung <= YOUNG_RUNG && !self.account.is_exact();
+        rise::judge(rung, basis, &series, if is_young { &YOUNG_LEAK } else { &LEAK })
     }
 
     /// The least noisy of floor, mean and ceiling; floor preferred, it is what a leak lifts for sure.
@@ -100,6 +105,22 @@ impl Scene<'_> {
         let (floor, mid, ceil) = (noise(Basis::Floor)?, noise(Basis::Mid)?, noise(Basis::Ceil)?);
         let (basis, least) = if mid <= 0.8 * floor { (Basis::Mid, mid) } else { (Basis::Floor, floor) };
         Some(if ceil < 0.5 * least { Basis::Ceil } else { basis })
+    }
+
+    /// The quantity that stands for the floor.
+    pub(crate) fn shown_basis(&self, rung: usize) -> Basis {
+        match self.account {
+            Account::OnDemand { .. } => self.quieter_residual(rung),
+            _ => Basis::Floor,
+        }
+    }
+
+    /// The residual that a late counter disturbs less.
+    fn quieter_residual(&self, rung: usize) -> Basis {
+        let noise = |basis| self.series(rung, RING, basis).map(|series| noise(series.values()));
+        let is_calm_quieter = !self.account.is_exact()
+            && noise(Basis::CalmResidual).zip(noise(Basis::Residual)).is_some_and(|(calm, mean)| calm < mean);
+        if is_calm_quieter { Basis::CalmResidual } else { Basis::Residual }
     }
 
     /// A rise of memory as it is. A leak lifts floor, mean and ceiling alike, so none may contradict the quietest.
@@ -124,7 +145,7 @@ impl Scene<'_> {
     fn unexplained(&self, rung: usize) -> Result<Rise, Refusal> {
         let rise = match self.account {
             Account::Unknown => self.raw(rung)?,
-            Account::OnDemand { .. } => self.judged(rung, Basis::Residual)?,
+            Account::OnDemand { .. } => self.judged(rung, self.quieter_residual(rung))?,
             Account::Unlearned => {
                 let rise = self.judged(rung, Basis::Residual)?;
                 self.raw(rung)?;
@@ -151,6 +172,11 @@ impl Scene<'_> {
         (series.len() >= 24).then_some(series)
     }
 
+    /// Whether memory stood as high before this rise began: then it may be a load that comes and goes.
+    fn has_been_there(&self, rise: &Rise) -> bool {
+        self.ladder.newest(rise.rung).is_some_and(|newest| self.ladder.has_reached(newest.floor, rise.from))
+    }
+
     /// What stands against calling this rise a leak.
     fn reserve(&self, rise: &Rise) -> Option<Reserve> {
         let warm = self.account.is_exact() || rise.rung >= LONG_RUNG || rise.from >= self.warm_up_s;
@@ -164,18 +190,23 @@ impl Scene<'_> {
         } else if !warm {
             Some(Reserve::WarmUp)
         } else {
-            (rise.rung < self.account.threshold().leak).then_some(Reserve::TooShort)
+            let is_tide =
+                self.account == Account::Unknown && rise.rung <= YOUNG_RUNG && self.has_been_there(rise);
+            (is_tide || rise.rung < self.account.threshold().leak).then_some(Reserve::TooShort)
         }
     }
 
     /// A rise to new heights, whatever explains it.
     fn growth(&self, rung: usize) -> Option<Growth> {
         let series = self.series(rung, GROWTH_SLOTS, Basis::Floor)?;
-        let rise = rise::judge(rung, Basis::Floor, &series, &GROWTH).ok()?;
-        let newest = self.ladder.newest(rung)?.floor;
-        if self.ladder.highest_before(rise.from).is_some_and(|highest| newest <= highest) {
+        if !GROWTH.is_worth(&series) {
             return None;
         }
+        let newest = self.ladder.newest(rung)?.floor;
+        if self.ladder.has_reached(newest, *series.times().first()?) {
+            return None;
+        }
+        let rise = rise::judge(rung, Basis::Floor, &series, &GROWTH).ok()?;
         let left = self.series(rung, GROWTH_SLOTS, Basis::Residual).map(|left| rise_mib(&left));
         let explained = self.account != Account::Pooled
             && left.is_some_and(|left| left <= UNEXPLAINED_SHARE * rise_mib(&series));
@@ -188,7 +219,7 @@ impl Scene<'_> {
             return None;
         }
         let basis = match self.account {
-            Account::OnDemand { .. } => Basis::Residual,
+            Account::OnDemand { .. } => self.quieter_residual(rung),
             _ => self.quietest(rung)?,
         };
         let found = kink::find(rung, basis, &self.series(rung, RING, basis)?)?;
@@ -231,6 +262,11 @@ impl<T: Copy> Channel<T> {
         }
     }
 
+    /// Whether it stands on that rung or one with longer blocks.
+    fn stands_from(&self, rung: usize) -> bool {
+        self.standing.iter().skip(rung).any(|standing| *standing)
+    }
+
     fn standing(&self) -> Option<T> {
         self.newest.map(|(_, item)| item)
     }
@@ -240,8 +276,7 @@ impl<T: Copy> Channel<T> {
 const fn leak_passes(rung: usize) -> u8 {
     match rung {
         0..8 => 3,
-        8..10 => 2,
-        _ => 1,
+        _ => 2,
     }
 }
 
@@ -262,6 +297,18 @@ pub(crate) enum Cause {
     Leak(Rise),
     /// A rise became faster; the leak that it may be beside.
     SlopeChange(Kink, Option<Rise>),
+}
+
+impl Cause {
+    /// The kind of its finding, if it has one.
+    pub(crate) const fn kind(&self) -> Option<FindingKind> {
+        match self {
+            Self::Calm => None,
+            Self::Growth(_) => Some(FindingKind::Growth),
+            Self::Leak(_) => Some(FindingKind::Leak),
+            Self::SlopeChange(..) => Some(FindingKind::SlopeChange),
+        }
+    }
 }
 
 /// The memory of all tests on all rungs.
@@ -295,7 +342,12 @@ impl Verdict {
 
     /// Counts for or against a leak; gives the rise that is not (yet) called one.
     fn judge_leak(&mut self, scene: &Scene<'_>, rung: usize) -> Option<Growth> {
-        let Ok(rise) = scene.unexplained(rung) else {
+        if rung < UNCONFIRMED_RUNG.min(scene.account.threshold().leak) {
+            return None;
+        }
+        // Where a window four times as long says leak, the short one adds nothing.
+        let judged = if self.leak.stands_from(rung + 2) { None } else { scene.unexplained(rung).ok() };
+        let Some(rise) = judged else {
             self.leak.miss(rung, patience(rung));
             return None;
         };
@@ -327,11 +379,7 @@ pub(crate) fn detectable(scene: &Scene<'_>) -> Option<f64> {
     let threshold = scene.account.threshold().leak;
     (threshold..RUNGS)
         .filter_map(|rung| {
-            let basis = if matches!(scene.account, Account::OnDemand { .. }) {
-                Basis::Residual
-            } else {
-                Basis::Floor
-            };
+            let basis = scene.shown_basis(rung);
             let series = scene.series(rung, RING, basis)?;
             let span = series.times().last()? - series.times().first()?;
             let n = series.len() as f64;

@@ -1,4 +1,6 @@
 //! What the detector says of whole histories.
 
 mod demo;
+mod families;
 mod player;
+mod properties;

@@ -1,0 +1,183 @@
+//! What must hold of any history: nothing but a lasting rise opens a leak, and what is said does not depend on when,
+//! in which unit, or with how many of the samples.
+
+use ebbtide_core::{Absent, Diagnosis, EventKind, FindingKind};
+use proptest::prelude::*;
+
+use crate::player::{Player, Point, bytes};
+
+const CARD: f64 = 81_559.0;
+
+fn memory(at: f64, used: f64) -> Point {
+    Point { at, used, ..Point::default() }
+}
+
+/// Two hours each 5 s.
+fn times() -> impl Iterator<Item = f64> {
+    (0..1440).map(|i| f64::from(i) * 5.0)
+}
+
+fn noise(seed: u64, height: f64) -> impl FnMut() -> f64 {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    move || rng.f64() * height
+}
+
+fn played(points: impl IntoIterator<Item = Point>) -> Player {
+    let mut player = Player::new(CARD);
+    player.play(points);
+    player
+}
+
+fn never_alarms(player: &Player) -> bool {
+    [FindingKind::Leak, FindingKind::SlopeChange, FindingKind::Imminent]
+        .into_iter()
+        .all(|kind| player.opened(kind).is_none())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn stationary_noise_is_steady(seed: u64, base in 1e3..7e4_f64, height in 0.0..2e3_f64) {
+        let mut noise = noise(seed, height);
+        let player = played(times().map(|at| memory(at, base + noise())));
+        prop_assert!(never_alarms(&player));
+        prop_assert_eq!(player.detector.diagnosis(), Diagnosis::Steady);
+    }
+
+    #[test]
+    fn steps_are_no_leak(seed: u64, steps in proptest::collection::vec((0.0..7200.0_f64, 10.0..9e3_f64), 1..5)) {
+        let mut noise = noise(seed, 4.0);
+        let height = |at: f64| steps.iter().filter(|step| step.0 < at).map(|step| step.1).sum::<f64>();
+        prop_assert!(never_alarms(&played(times().map(|at| memory(at, 2e4 + height(at) + noise())))));
+    }
+
+    /// Without counters a ramp that lasts longer than the shortest conclusive window looks like a leak, and is called
+    /// one: only a counter tells them apart.
+    #[test]
+    fn a_sawtooth_is_no_leak(seed: u64, period in 20.0..1800.0_f64, top in 100.0..9e3_f64, explained: bool) {
+        let mut noise = noise(seed, 4.0);
+        let period = if explained { 2.0 * period } else { period };
+        let player = played(times().map(|at| {
+            let kv = top * (at / period).fract();
+            Point { kv: explained.then_some(kv), ..memory(at, 2e4 + kv + noise()) }
+        }));
+        prop_assert!(player.opened(FindingKind::Leak).is_none());
+    }
+
+    #[test]
+    fn what_saturates_is_no_leak(seed: u64, total in 200.0..6e3_f64, tau in 240.0..2400.0_f64) {
+        let mut noise = noise(seed, 4.0);
+        let player = played(times().map(|at| memory(at, 2e4 + total * (1.0 - (-at / tau).exp()) + noise())));
+        prop_assert!(player.opened(FindingKind::Leak).is_none());
+    }
+
+    #[test]
+    fn restarts_are_no_leak(seed: u64, period in 200.0..3000.0_f64, loading in 10.0..60.0_f64) {
+        let mut noise = noise(seed, 4.0);
+        let player = played(times().map(|at| {
+            let age = at % period;
+            memory(at, 400.0 + 2e4 * (age / loading).min(1.0) + noise())
+        }));
+        prop_assert!(never_alarms(&player));
+    }
+
+    #[test]
+    fn gaps_absences_and_a_wandering_clock_open_nothing(seed: u64, share in 0.0..0.9_f64) {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut player = Player::new(CARD);
+        let mut at = 0.0;
+        for _ in 0..1500 {
+            at = match rng.u8(..) {
+                0 => at + 3600.0 * rng.f64(),
+                1 => at * rng.f64(),
+                _ => at + 5.0 * rng.f64(),
+            };
+            let used = 2e4 + rng.f64() * 40.0;
+            let point = memory(at, used);
+            let value = if rng.f64() < share { Err(Absent::Timeout) } else { Ok(bytes(used)) };
+            player.step(at, value, point, &[]);
+        }
+        prop_assert!(player.said.is_empty(), "{}", player.said[0].event.finding().summary);
+    }
+
+    #[test]
+    fn an_injected_leak_is_found_at_any_interval(
+        seed: u64, interval in proptest::sample::select(vec![1.0, 5.0, 10.0, 30.0]), rate in 4.0..60.0_f64,
+    ) {
+        let mut noise = noise(seed, 8.0);
+        let onset = 1800.0;
+        let player = played((0..).map(|i| f64::from(i) * interval).take_while(|at| *at < 9000.0).map(|at| {
+            let leaked = ((at - onset).max(0.0) * rate / 60.0 / 2.0).floor() * 2.0;
+            memory(at, 2e4 + leaked + noise())
+        }));
+        let (found, _) = player.opened(FindingKind::Leak).expect("it leaks for two hours");
+        let leak = player.latest(FindingKind::Leak).expect("it opened");
+        let told = leak.rate.expect("a leak has a rate").rate.mib_per_min();
+        prop_assert!(found > onset && found < onset + 5000.0, "found after {} s", found - onset);
+        prop_assert!((told / rate - 1.0).abs() < 0.05, "told {told} for {rate}");
+        prop_assert_eq!(leak.resolved_at, None);
+    }
+
+    #[test]
+    fn neither_the_hour_nor_the_unit_nor_lost_samples_change_the_diagnosis(
+        seed: u64, shift in 0..1_000_000_u32, is_leak: bool,
+    ) {
+        let mut noise = noise(seed, 8.0);
+        let rate = if is_leak { 12.0 } else { 0.0 };
+        let points: Vec<Point> = times().map(|at| memory(at, 2e4 + rate * at / 60.0 + noise())).collect();
+        let expected = played(points.iter().copied()).detector.diagnosis();
+        prop_assert_eq!(expected, if is_leak { Diagnosis::Leak } else { Diagnosis::Steady });
+        let later = points.iter().map(|p| Point { at: p.at + f64::from(shift) / 7.0, ..*p });
+        prop_assert_eq!(played(later).detector.diagnosis(), expected);
+        let doubled = points.iter().map(|p| Point { used: 2.0 * p.used, ..*p });
+        prop_assert_eq!(played(doubled).detector.diagnosis(), expected);
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let fewer = points.iter().filter(|_| rng.f64() > 0.1).copied();
+        prop_assert_eq!(played(fewer).detector.diagnosis(), expected);
+    }
+
+    #[test]
+    fn the_same_history_says_the_same(seed: u64) {
+        let history = || {
+            let mut noise = noise(seed, 30.0);
+            played(times().map(|at| memory(at, 2e4 + at / 5.0 + noise())))
+        };
+        let (one, other) = (history(), history());
+        let told = |player: &Player| player.said.iter().map(|said| said.event.clone()).collect::<Vec<_>>();
+        prop_assert_eq!(told(&one), told(&other));
+        prop_assert_eq!(one.detector.judgement(), other.detector.judgement());
+    }
+}
+
+#[test]
+fn a_leak_that_ends_resolves_and_one_whose_process_ends_too() {
+    let until = |end: f64| move |at: f64| memory(at, 2e4 + (at.min(end) * 12.0 / 60.0));
+    let ended = played(times().map(until(4000.0)));
+    assert!(ended.latest(FindingKind::Leak).expect("it opened").resolved_at.is_some());
+    let mut leaking = played(times().map(until(9e9)));
+    assert_eq!(leaking.latest(FindingKind::Leak).expect("it opened").resolved_at, None);
+    let last = ebbtide_core::Tick { seq: 9999, at: ebbtide_core::Ts(1), mono_ms: 90_000_000 };
+    let resolved = leaking.detector.close(last);
+    assert!(resolved.iter().all(|event| event.finding().resolved_at == Some(last.at)));
+    assert!(resolved.iter().any(|event| event.finding().key.kind == FindingKind::Leak));
+    assert!(leaking.detector.close(last).is_empty());
+}
+
+#[test]
+fn what_is_not_known_is_said() {
+    let mut player = Player::new(CARD);
+    assert_eq!(player.detector.judgement().summary, "Nothing has been read yet.");
+    player.step(0.0, Ok(bytes(2e4)), Point::default(), &[]);
+    player.step(10.0, Ok(bytes(2e4)), Point::default(), &[]);
+    assert_eq!(player.detector.judgement().summary, "Watched for 10 s only.");
+    player.play((11..300).map(|i| memory(f64::from(i), 2e4)));
+    assert_eq!(player.detector.diagnosis(), Diagnosis::Steady);
+    player.step(300.0, Ok(bytes(2e4)), Point::default(), &[EventKind::ModelLoad(None)]);
+    assert_eq!(player.detector.judgement().summary, "Nothing holds still: a model was loaded 0 s ago.");
+    player.step(400.0, Err(Absent::DeviceLost), Point::default(), &[]);
+    player.step(500.0, Err(Absent::DeviceLost), Point::default(), &[]);
+    let judgement = player.detector.judgement();
+    assert_eq!(judgement.summary, "No reading for 2 min: device lost.");
+    assert_eq!((judgement.diagnosis, judgement.value), (Diagnosis::Inconclusive, Err(Absent::DeviceLost)));
+}
