@@ -128,6 +128,7 @@ impl From<NvmlError> for Fault {
 impl Fault {
     /// The fault behind an `nvmlReturn_t` other than success.
     pub(super) const fn from_code(code: u32) -> Self {
+        // tidy: table
         match code {
             1 => Self::Uninitialized,
             2 => Self::InvalidArgument,
