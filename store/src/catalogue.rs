@@ -158,13 +158,14 @@ pub(crate) async fn forget_before(
     .bind(at_most)
     .execute(&mut *conn)
     .await?;
+    // The plus keeps the column's affinity out of the comparison, without which the index would not be used.
     sqlx::query(
         "DELETE FROM process WHERE id IN (
              SELECT p.id FROM process p
              WHERE p.introduced_seq <= ?
                AND NOT EXISTS (
                    SELECT 1 FROM series s
-                   WHERE coalesce(s.pid, -1) = p.pid
+                   WHERE coalesce(s.pid, -1) = +p.pid
                      AND coalesce(s.start_ticks, -1) = coalesce(p.start_ticks, -1))
              LIMIT ?)",
     )

@@ -110,7 +110,9 @@ impl Reader {
             .within(async {
                 let mut conn = self.open().await?;
                 sqlx::query_scalar::<_, String>(
-                    "SELECT body FROM finding WHERE opened_at_ms >= ? OR resolved_at_ms IS NULL
+                    "SELECT body FROM finding WHERE id IN (
+                         SELECT id FROM finding WHERE opened_at_ms >= ?
+                         UNION SELECT id FROM finding WHERE resolved_at_ms IS NULL)
                      ORDER BY opened_at_ms DESC, id DESC LIMIT ?",
                 )
                 .bind(since.0)

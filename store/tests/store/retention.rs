@@ -1,6 +1,6 @@
 //! What is kept and what goes.
 
-use ebbtide_core::Ts;
+use ebbtide_core::{Point, Ts};
 use ebbtide_store::{KEPT_MS, Writer};
 use sqlx::{Connection, SqliteConnection};
 
@@ -55,4 +55,34 @@ async fn ticks_from_a_wrong_future_do_not_stay_for_ever() {
     }
     let kept = stored(&path).await.0;
     assert_eq!((kept[0].tick.seq, kept.len()), (21, 180));
+}
+
+#[tokio::test]
+async fn space_that_is_no_longer_needed_goes_back_to_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history.db");
+    let mut writer = Writer::new(&path);
+    let crowd: Vec<_> = (0..2000).map(|pid| records::held(0, pid)).collect();
+    for seq in 1..=1200_u64 {
+        let mut record = record(seq);
+        // Odd numbers of bytes, far apart from tick to tick: four bytes a value, 8 KiB a tick.
+        let value = |at: usize| Some(((seq as i64 * 7_919 + at as i64 * 104_729) % (1 << 27)) | 1);
+        record.points = crowd
+            .iter()
+            .enumerate()
+            .map(|(at, series)| Point { series: series.clone(), value: value(at) })
+            .collect();
+        writer.append(&record).await.unwrap();
+    }
+    let full = std::fs::metadata(&path).unwrap().len();
+    for seq in 1201..=2400 {
+        let mut record = record(seq);
+        record.tick.at = record.tick.at.plus_ms(2 * KEPT_MS);
+        writer.append(&record).await.unwrap();
+    }
+    writer.close().await;
+    let left = std::fs::metadata(&path).unwrap().len();
+    assert!(full > 6 << 20 && left < full - (1 << 20), "{full} bytes became {left}");
+    assert_eq!(stored(&path).await.0.len(), 1200);
+    assert_eq!(records::reader(&path).complaints().await.unwrap(), [""; 0]);
 }
