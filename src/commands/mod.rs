@@ -17,7 +17,7 @@ use crate::cli::{Command, ConfigCommand};
 pub(crate) fn run(command: Command) -> anyhow::Result<u8> {
     match command {
         Command::Daemon(args) => daemon::run(args),
-        Command::Top(args) => top::run(args),
+        Command::Top(args) => top::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(&args),

@@ -21,9 +21,9 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<u8> {
     match SocketClient::new(socket(&args.socket)).status() {
         Ok(status) => {
             if args.json {
-                output::json(&status)?
+                output::json(&status)?;
             } else {
-                output::text(&listing(&status)?)?
+                output::text(&listing(&status)?)?;
             }
             Ok(exit::of_level(status.level))
         }

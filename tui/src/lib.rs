@@ -38,6 +38,9 @@ pub struct TopOptions {
     pub ascii: bool,
     /// No colours. What they say is said in words or glyphs as well.
     pub plain: bool,
+    /// What the chart covers at first, in milliseconds; the next longer of [`trace::SPANS_MS`] is taken, and 15 minutes
+    /// where none is given.
+    pub span_ms: Option<i64>,
 }
 
 impl TopOptions {
@@ -46,7 +49,7 @@ impl TopOptions {
     #[must_use]
     pub fn from_environment(ascii: bool) -> Self {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self { ascii, plain }
+        Self { ascii, plain, span_ms: None }
     }
 
     fn look(self, zone: TimeZone) -> draw::Look {
@@ -82,7 +85,8 @@ pub enum TuiError {
 /// # Errors
 /// When there is no terminal, when it fails, or when another thread has panicked.
 pub fn run(client: Box<dyn Client>, options: TopOptions) -> Result<(), TuiError> {
-    session::run(client, &options.look(TimeZone::system()))
+    let model = options.span_ms.map_or_else(model::Model::default, model::Model::covering);
+    session::run(client, model, &options.look(TimeZone::system()))
 }
 
 /// One screen of `width` by `height` as text without colours. The last of `statuses` is shown; those before it
@@ -97,7 +101,7 @@ pub fn screen_text(statuses: &[Status], (width, height): (u16, u16), zone: TimeZ
     }
     let area = Rect::new(0, 0, width, height);
     let mut buf = Buffer::empty(area);
-    draw::screen(&mut buf, area, &model, &TopOptions { ascii: false, plain: true }.look(zone));
+    draw::screen(&mut buf, area, &model, &TopOptions { plain: true, ..TopOptions::default() }.look(zone));
     text_of(&buf)
 }
 

@@ -86,7 +86,7 @@ pub struct Model {
 }
 
 /// 15 minutes: long enough for a floor to show, short enough for a second's resolution.
-const FIRST_SPAN: usize = 2;
+const FIRST_SPAN: usize = 3;
 
 impl Default for Model {
     fn default() -> Self {
@@ -109,6 +109,13 @@ impl Default for Model {
 }
 
 impl Model {
+    /// One whose chart covers `span_ms` at first, or the next longer span there is.
+    #[must_use]
+    pub fn covering(span_ms: i64) -> Self {
+        let span = SPANS_MS.iter().position(|&span| span >= span_ms).unwrap_or(SPANS_MS.len() - 1);
+        Self { span, ..Self::default() }
+    }
+
     /// All GPUs; none before the first status.
     #[must_use]
     pub fn gpus(&self) -> &[GpuStatus] {
@@ -221,4 +228,16 @@ fn stored(series: &SeriesRef) -> SeriesKey {
         SeriesPart::Unattributed => (None, Metric::UnattributedBytes),
     };
     SeriesKey { gpu: Some(series.gpu.clone()), proc, metric }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chart_covers_what_was_asked_or_the_next_longer_span() {
+        assert_eq!(Model::covering(100_000).span_ms(), 120_000);
+        assert_eq!(Model::covering(900_000).span_ms(), Model::default().span_ms());
+        assert_eq!(Model::covering(i64::MAX).span_ms(), 48 * 3_600_000);
+    }
 }

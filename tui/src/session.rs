@@ -31,7 +31,7 @@ const HEARTBEAT: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 /// When standard output is no terminal, when the terminal fails, or when another thread has panicked.
-pub(crate) fn run(client: Box<dyn Client>, look: &Look) -> Result<(), TuiError> {
+pub(crate) fn run(client: Box<dyn Client>, model: Model, look: &Look) -> Result<(), TuiError> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(TuiError::NoTerminal);
     }
@@ -39,7 +39,8 @@ pub(crate) fn run(client: Box<dyn Client>, look: &Look) -> Result<(), TuiError> 
     let signals = Signals::listen().map_err(TuiError::Start)?;
     let taken = Taken::take().map_err(TuiError::Terminal)?;
     let mut screen = taken.screen().map_err(TuiError::Terminal)?;
-    let mut session = Session::start(client, sender.clone(), inbox, look).map_err(TuiError::Start)?;
+    let mut session =
+        Session::start(client, sender.clone(), inbox, (model, look)).map_err(TuiError::Start)?;
     let _keyboard = Keyboard::start(sender).map_err(TuiError::Start)?;
     let outcome = session.drive(&mut screen, || signals.raised() || taken.panicked());
     if taken.panicked() { Err(TuiError::Panicked) } else { outcome }
@@ -66,9 +67,10 @@ impl<'a> Session<'a> {
         client: Box<dyn Client>,
         sender: SyncSender<Event>,
         inbox: Receiver<Event>,
-        look: &'a Look,
+        view: (Model, &'a Look),
     ) -> io::Result<Self> {
-        Ok(Self { model: Model::default(), look, inbox, feed: Feed::start(client, sender)? })
+        let (model, look) = view;
+        Ok(Self { model, look, inbox, feed: Feed::start(client, sender)? })
     }
 
     /// Draws whenever something has changed, until a command or `ended` says to leave.
@@ -162,7 +164,7 @@ mod tests {
 
     fn start<'a>(client: impl Client + 'static, look: &'a Look) -> (Session<'a>, SyncSender<Event>) {
         let (sender, inbox) = sync_channel(EVENT_QUEUE);
-        (Session::start(Box::new(client), sender.clone(), inbox, look).unwrap(), sender)
+        (Session::start(Box::new(client), sender.clone(), inbox, (Model::default(), look)).unwrap(), sender)
     }
 
     #[test]

@@ -6,8 +6,17 @@ use ebbtide_api::wire::{History, HistoryQuery, Status};
 use ebbtide_core::{Bytes, Metric, Reading, SeriesKey, Ts};
 
 /// The spans that a chart can cover, in milliseconds: 1 min to 48 h, as long as the daemon keeps every sample.
-pub const SPANS_MS: [i64; 8] =
-    [60_000, 300_000, 900_000, 3_600_000, 3 * 3_600_000, 6 * 3_600_000, 24 * 3_600_000, 48 * 3_600_000];
+pub const SPANS_MS: [i64; 9] = [
+    60_000,
+    120_000,
+    300_000,
+    900_000,
+    3_600_000,
+    3 * 3_600_000,
+    6 * 3_600_000,
+    24 * 3_600_000,
+    48 * 3_600_000,
+];
 
 /// How many points the past is asked for: two a column on the widest terminals, so that thinning never shows.
 pub const HISTORY_POINTS: u32 = 512;

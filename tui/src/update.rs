@@ -225,19 +225,19 @@ mod tests {
         use KeyCode::{Char, Down, Enter, Esc, Left, Right, Tab, Up};
         type Seen = (Pane, usize, usize, usize, Option<Overlay>);
         let table: [(&[KeyCode], Seen); 14] = [
-            (&[], (Pane::Gpus, 0, 0, 2, None)),
-            (&[Down], (Pane::Gpus, 1, 0, 2, None)),
-            (&[Down, Down, Down], (Pane::Gpus, 1, 0, 2, None)),
-            (&[Down, Up, Up], (Pane::Gpus, 0, 0, 2, None)),
-            (&[Tab], (Pane::Processes, 0, 0, 2, None)),
-            (&[Tab, Char('j')], (Pane::Processes, 0, 1, 2, None)),
-            (&[Tab, Char('G')], (Pane::Processes, 0, 3, 2, None)),
-            (&[Tab, Char('G'), Char('g')], (Pane::Processes, 0, 0, 2, None)),
-            (&[Tab, Down, Right], (Pane::Processes, 1, 0, 2, None)),
-            (&[Right, Left, Left], (Pane::Gpus, 0, 0, 2, None)),
-            (&[Tab, Tab, Tab], (Pane::Gpus, 0, 0, 2, None)),
-            (&[KeyCode::BackTab, Down], (Pane::Findings, 0, 0, 2, None)),
-            (&[Char('+'), Enter], (Pane::Gpus, 0, 0, 3, Some(Overlay::Detail))),
+            (&[], (Pane::Gpus, 0, 0, 3, None)),
+            (&[Down], (Pane::Gpus, 1, 0, 3, None)),
+            (&[Down, Down, Down], (Pane::Gpus, 1, 0, 3, None)),
+            (&[Down, Up, Up], (Pane::Gpus, 0, 0, 3, None)),
+            (&[Tab], (Pane::Processes, 0, 0, 3, None)),
+            (&[Tab, Char('j')], (Pane::Processes, 0, 1, 3, None)),
+            (&[Tab, Char('G')], (Pane::Processes, 0, 3, 3, None)),
+            (&[Tab, Char('G'), Char('g')], (Pane::Processes, 0, 0, 3, None)),
+            (&[Tab, Down, Right], (Pane::Processes, 1, 0, 3, None)),
+            (&[Right, Left, Left], (Pane::Gpus, 0, 0, 3, None)),
+            (&[Tab, Tab, Tab], (Pane::Gpus, 0, 0, 3, None)),
+            (&[KeyCode::BackTab, Down], (Pane::Findings, 0, 0, 3, None)),
+            (&[Char('+'), Enter], (Pane::Gpus, 0, 0, 4, Some(Overlay::Detail))),
             (&[Char('-'), Char('-'), Char('-'), Char('?'), Esc], (Pane::Gpus, 0, 0, 0, None)),
         ];
         for (keys, wanted) in table {

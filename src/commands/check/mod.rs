@@ -17,9 +17,9 @@ pub(crate) fn run(args: CheckArgs) -> anyhow::Result<u8> {
     let (json, exit_code) = (args.json, args.exit_code);
     let report = judge(&read(args)?);
     if json {
-        output::json(&report)?
+        output::json(&report)?;
     } else {
-        output::text(&text::render(&report))?
+        output::text(&text::render(&report))?;
     }
     Ok(if exit_code { report.worst_alert() } else { 0 })
 }

@@ -1,6 +1,7 @@
 //! Watching the demo without a terminal: one line when something happens.
 
 use std::collections::BTreeMap;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -46,6 +47,9 @@ pub(crate) fn watch(stage: &Stage) -> anyhow::Result<Seen> {
     for status in connect(stage)? {
         let status = status.context("watching the daemon")?;
         let lines = seen.take(&status);
+        if seen.first.is_none() {
+            continue;
+        }
         let due = status.tick.at.0.saturating_sub(printed_at.0) >= PROGRESS_MS;
         if due || !lines.is_empty() {
             printed_at = status.tick.at;
@@ -58,14 +62,20 @@ pub(crate) fn watch(stage: &Stage) -> anyhow::Result<Seen> {
     Ok(seen)
 }
 
-/// What is known at the end, for whoever watched the dashboard instead.
+/// Takes account in the background while somebody looks at the dashboard; ends with the daemon.
 ///
 /// # Errors
-/// When the daemon cannot be asked.
-pub(crate) fn last_seen(stage: &Stage) -> anyhow::Result<Seen> {
-    let mut seen = Seen::default();
-    seen.take(&SocketClient::new(stage.socket()).status()?);
-    Ok(seen)
+/// When the daemon cannot be asked, or there is no thread.
+pub(crate) fn account(stage: &Stage) -> anyhow::Result<JoinHandle<Seen>> {
+    let stream = connect(stage)?;
+    let account = move || {
+        let mut seen = Seen::default();
+        for status in stream.map_while(Result::ok) {
+            seen.take(&status);
+        }
+        seen
+    };
+    Ok(std::thread::Builder::new().name("account".to_owned()).spawn(account)?)
 }
 
 /// The stream of statuses, as soon as the daemon answers.
@@ -86,7 +96,7 @@ fn connect(stage: &Stage) -> anyhow::Result<ebbtide_api::StatusStream> {
 impl Seen {
     /// Enters a status; gives a line for each thing that is new.
     fn take(&mut self, status: &Status) -> Vec<String> {
-        if status.gpus.is_empty() {
+        if status.gpus.iter().all(|gpu| gpu.gpu.memory.is_err()) {
             return Vec::new();
         }
         self.first.get_or_insert(status.tick.at);

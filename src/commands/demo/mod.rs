@@ -15,22 +15,26 @@ use ebbtide_tui::TopOptions;
 use crate::cli::DemoArgs;
 use crate::output;
 use stage::Stage;
+use verdict::Verdict;
+
+/// The chart of the dashboard covers the whole story.
+const SPAN_MS: i64 = 120_000;
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<u8> {
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     let headless = args.headless || !std::io::stdout().is_terminal();
-    let mut stage = Stage::set(args.seconds, seed)?;
-    let seen = if headless {
-        headless::watch(&stage)?
+    let stage = Stage::set(args.seconds, seed)?;
+    let (seen, aftermath) = if headless {
+        (headless::watch(&stage)?, stage.clear()?)
     } else {
-        ebbtide_tui::run(Box::new(SocketClient::new(stage.socket())), TopOptions::from_environment(false))?;
-        headless::last_seen(&stage)?
+        let account = headless::account(&stage)?;
+        let options = TopOptions { span_ms: Some(SPAN_MS), ..TopOptions::from_environment(false) };
+        ebbtide_tui::run(Box::new(SocketClient::new(stage.socket())), options)?;
+        let aftermath = stage.clear()?;
+        (account.join().map_err(|_| anyhow::anyhow!("the account of what happened panicked"))?, aftermath)
     };
-    let truth = stage.end_workload()?;
-    let hook_log = stage.hook_log();
-    stage.clear()?;
-    let verdict = verdict::Verdict::of(&seen, &truth, &hook_log);
-    output::text(&verdict.text(&truth))?;
+    let verdict = Verdict::of(&seen, &aftermath);
+    output::text(&verdict.text(&aftermath.truth))?;
     // Whoever leaves the dashboard early has not failed.
     Ok(u8::from(headless && !verdict.passed()))
 }

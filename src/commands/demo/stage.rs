@@ -24,12 +24,26 @@ const ENGINES: &str = "engines";
 /// The hook: it appends each event to a file beside it.
 const HOOK: &str = "#!/bin/sh\n# Gets the event as JSON on standard input, and its main facts as EBBTIDE_* variables.\n{ printf '%s %s %s ' \"$EBBTIDE_TRANSITION\" \"$EBBTIDE_KIND\" \"$EBBTIDE_SEVERITY\"; cat; echo; } >> \"${0%/*}/hook.log\"\n";
 
+/// A daemon on a thread of this process.
+struct RunningDaemon {
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<Result<(), RunError>>,
+}
+
+/// What is left when all has ended.
+pub(crate) struct Aftermath {
+    /// What the workload did.
+    pub(crate) truth: Truth,
+    /// What the hook wrote: one line an event.
+    pub(crate) hook_log: String,
+}
+
 /// Everything that runs.
 pub(crate) struct Stage {
     dir: tempfile::TempDir,
     seconds: u64,
     workload: Child,
-    daemon: Option<(oneshot::Sender<()>, JoinHandle<Result<(), RunError>>)>,
+    daemon: RunningDaemon,
 }
 
 impl Stage {
@@ -45,7 +59,7 @@ impl Stage {
         ebbtide_daemon::log::start(&config.log);
         let daemon = start_daemon(config)?;
         let workload = start_workload(&dir.path().join(ENGINES), seconds, seed)?;
-        Ok(Self { dir, seconds, workload, daemon: Some(daemon) })
+        Ok(Self { dir, seconds, workload, daemon })
     }
 
     /// Where the daemon answers.
@@ -53,46 +67,34 @@ impl Stage {
         self.dir.path().join("ebbtide.sock")
     }
 
-    /// Where the workload leaves its counters, and what it did.
-    fn engine_dir(&self) -> PathBuf {
-        self.dir.path().join(ENGINES)
-    }
-
     /// How long the story takes.
     pub(crate) const fn seconds(&self) -> u64 {
         self.seconds
     }
 
-    /// What the hook wrote.
-    pub(crate) fn hook_log(&self) -> String {
+    /// Ends workload and daemon in order, and removes the directory.
+    ///
+    /// # Errors
+    /// When the workload left no account behind, or the daemon failed.
+    pub(crate) fn clear(mut self) -> anyhow::Result<Aftermath> {
+        let truth = self.end_workload()?;
+        let RunningDaemon { stop, thread } = self.daemon;
+        // A daemon that has ended by itself says why below.
+        let _ = stop.send(());
+        thread.join().map_err(|_| anyhow::anyhow!("the daemon's thread panicked"))??;
         // No file means that the hook never ran, which the verdict says.
-        fs::read_to_string(self.dir.path().join("hook.log")).unwrap_or_default()
+        let hook_log = fs::read_to_string(self.dir.path().join("hook.log")).unwrap_or_default();
+        Ok(Aftermath { truth, hook_log })
     }
 
     /// Ends the workload and reads what it knew all along.
-    ///
-    /// # Errors
-    /// When it left no truth behind.
-    pub(crate) fn end_workload(&mut self) -> anyhow::Result<Truth> {
+    fn end_workload(&mut self) -> anyhow::Result<Truth> {
         // The workload ends when its standard input does.
         drop(self.workload.stdin.take());
         self.workload.wait().context("waiting for the workload")?;
-        let path = self.engine_dir().join(rehearsal::TRUTH_FILE);
+        let path = self.dir.path().join(ENGINES).join(rehearsal::TRUTH_FILE);
         let text = fs::read(&path).context("the workload left no account of what it did")?;
         serde_json::from_slice(&text).context("reading the workload's account of what it did")
-    }
-
-    /// Ends the daemon in order and removes the directory.
-    ///
-    /// # Errors
-    /// When the daemon failed.
-    pub(crate) fn clear(mut self) -> anyhow::Result<()> {
-        if let Some((stop, thread)) = self.daemon.take() {
-            // A daemon that has ended by itself says why below.
-            let _ = stop.send(());
-            thread.join().map_err(|_| anyhow::anyhow!("the daemon's thread panicked"))??;
-        }
-        Ok(())
     }
 }
 
@@ -117,7 +119,7 @@ fn config(dir: &Path) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-fn start_daemon(config: Config) -> anyhow::Result<(oneshot::Sender<()>, JoinHandle<Result<(), RunError>>)> {
+fn start_daemon(config: Config) -> anyhow::Result<RunningDaemon> {
     let (stop, stopped) = oneshot::channel();
     let thread = std::thread::Builder::new().name("daemon".to_owned()).spawn(move || {
         ebbtide_daemon::run_until(&config, async {
@@ -125,7 +127,7 @@ fn start_daemon(config: Config) -> anyhow::Result<(oneshot::Sender<()>, JoinHand
             let _ = stopped.await;
         })
     })?;
-    Ok((stop, thread))
+    Ok(RunningDaemon { stop, thread })
 }
 
 fn start_workload(dir: &Path, seconds: u64, seed: u64) -> anyhow::Result<Child> {

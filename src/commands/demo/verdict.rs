@@ -6,6 +6,7 @@ use ebbtide_core::{Finding, FindingKind, Ts};
 use ebbtide_engine::rehearsal::Truth;
 
 use super::headless::Seen;
+use super::stage::Aftermath;
 
 /// How far the named rate may be from the true one, as a share of it.
 const RATE_TOLERANCE: f64 = 0.20;
@@ -22,7 +23,7 @@ pub(crate) struct Verdict {
 
 impl Verdict {
     /// Compares.
-    pub(crate) fn of(seen: &Seen, truth: &Truth, hook_log: &str) -> Self {
+    pub(crate) fn of(seen: &Seen, Aftermath { truth, hook_log }: &Aftermath) -> Self {
         let leaks = || seen.findings.values().filter(|f| f.key.kind == FindingKind::Leak);
         let began = truth.onset_at;
         let after = |at: Ts| began.is_some_and(|began| at >= began);
