@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "the lint knows tests by their attribute only, and helpers have none")]
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -113,10 +113,17 @@ impl Served {
     fn raw(&self, request: &str) -> String {
         let mut stream = UnixStream::connect(&self.path).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        // A server that refuses what is too large closes before it has read all: the answer is there, and then the
+        // connection is reset.
+        let refused = |error: &std::io::Error| {
+            matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+        };
+        let sent = stream.write_all(request.as_bytes());
+        assert!(sent.as_ref().err().is_none_or(refused), "{sent:?}");
+        let mut answer = Vec::new();
+        let read = stream.read_to_end(&mut answer);
+        assert!(read.as_ref().err().is_none_or(refused), "{read:?}");
+        String::from_utf8(answer).unwrap()
     }
 
     fn get(&self, target: &str) -> String {

@@ -100,6 +100,10 @@ fn a_daemon_that_is_silent_is_waited_for_no_longer_than_the_limit() {
     let listener = UnixListener::bind(&path).unwrap();
     let server = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
+        assert!(
+            stream.read(&mut [0; 4096]).unwrap() > 0,
+            "an answer before the question is an error of its own"
+        );
         stream.write_all(&open).unwrap();
         // Keeps the connection open until the test has seen what it wants.
         let _ended = (&there).read(&mut [0]);
