@@ -23,6 +23,9 @@ pub use webhook::WebhookConfig;
 use crate::message::Message;
 use halt::Halt;
 
+/// The longest time that one delivery may be given: its sink's other events wait behind it.
+pub const MAX_TIMEOUT_MS: u64 = 600_000;
+
 /// One way to tell people, an entry of `[[sinks]]` in the configuration: `exec.argv = [...]` or `webhook.url = "..."`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -47,6 +50,12 @@ pub enum SinkError {
     Url {
         /// What was given.
         url: String,
+    },
+    /// The time-out is none that a delivery can be given.
+    #[error("a sink's timeout_ms is {timeout_ms}: it must lie between 1 and {MAX_TIMEOUT_MS}")]
+    Timeout {
+        /// What was given.
+        timeout_ms: u64,
     },
     /// A header's name or value is none that HTTP allows.
     #[error("the header {name:?} of a webhook is not valid in HTTP: use visible ASCII characters only")]
@@ -76,6 +85,10 @@ impl SinkConfig {
             Self::Webhook(config) => config.name(),
         }
     }
+}
+
+fn check_timeout(timeout_ms: u64) -> Result<(), SinkError> {
+    if (1..=MAX_TIMEOUT_MS).contains(&timeout_ms) { Ok(()) } else { Err(SinkError::Timeout { timeout_ms }) }
 }
 
 /// What one try to deliver came to.
@@ -149,5 +162,19 @@ mod tests {
     fn a_sink_without_a_program_says_so() {
         let error = SinkConfig::Exec(ExecConfig::new(Vec::new())).check().unwrap_err();
         assert!(error.to_string().contains("empty argv"), "{error}");
+    }
+
+    #[test]
+    fn a_time_out_that_no_delivery_can_be_given_is_refused_before_it_is_counted_with() {
+        for timeout_ms in [0, MAX_TIMEOUT_MS + 1, u64::MAX] {
+            let exec = ExecConfig { timeout_ms, ..ExecConfig::new(vec!["/bin/sh".into()]) };
+            let webhook = WebhookConfig { timeout_ms, ..WebhookConfig::new("http://127.0.0.1/".into()) };
+            for sink in [SinkConfig::Exec(exec), SinkConfig::Webhook(webhook)] {
+                assert!(matches!(sink.check(), Err(SinkError::Timeout { .. })));
+                let (_switch, halt) = Halt::new().unwrap();
+                let message = Message::new(&crate::message::tests::firing()).unwrap();
+                assert!(matches!(Sink::new(sink).attempt(&message, &halt), Attempt::Failed { .. }));
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::halt::Halt;
 use super::supervision::{self, Ended, Limits};
-use super::{Attempt, SinkError, hook_file};
+use super::{Attempt, SinkError, check_timeout, hook_file};
 use crate::message::Message;
 
 /// What a hook exits with to be run again later: `EX_TEMPFAIL` of `sysexits.h`.
@@ -48,6 +48,7 @@ impl ExecConfig {
     }
 
     pub(super) fn check(&self) -> Result<(), SinkError> {
+        check_timeout(self.timeout_ms)?;
         let program = self.argv.first().ok_or(SinkError::EmptyArgv)?;
         Ok(hook_file::check(Path::new(program))?)
     }

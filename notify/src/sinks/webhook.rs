@@ -9,7 +9,7 @@ use ebbtide_core::text;
 use serde::{Deserialize, Serialize};
 use ureq::http::{HeaderName, HeaderValue, Response, StatusCode, Uri};
 
-use super::{Attempt, SinkError};
+use super::{Attempt, SinkError, check_timeout};
 use crate::message::Message;
 
 /// The most of an answer that is read: enough for the one line that is logged.
@@ -54,6 +54,7 @@ impl WebhookConfig {
     }
 
     pub(super) fn check(&self) -> Result<(), SinkError> {
+        check_timeout(self.timeout_ms)?;
         let uri = self.url.parse::<Uri>().ok();
         if !uri.is_some_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some())
         {
