@@ -12,11 +12,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use ebbtide_core::TickRecord;
-use ebbtide_store::Writer;
+use ebbtide_core::{FindingEvent, TickRecord, Ts};
+use ebbtide_store::{Verdicts, Writer};
 use sqlx::{Connection, SqliteConnection};
 
 use crate::records::{self, record, sorted, stored};
+use crate::verdicts;
 
 /// How long the parent waits for so many lines: far longer than a slow machine takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -78,6 +79,29 @@ fn no_acknowledged_tick_is_lost_when_the_process_is_killed() {
     verify(&dir.path().join("history.db"), &acknowledged);
 }
 
+/// What was flushed is all that a power cut leaves at worst: the shim keeps a copy as of the last flush of each file.
+#[test]
+fn a_power_cut_takes_no_finding_and_no_more_than_a_minute_of_ticks() {
+    let mut run = Run::start("verdicts");
+    run.wait_for_acknowledged(333);
+    let acknowledged = run.kill();
+    let newest = acknowledged[acknowledged.len() - 1];
+    let left = run.dir.join("shadow/history.db");
+    block_on(async {
+        assert_eq!(records::reader(&left).complaints().await.unwrap(), [""; 0]);
+        let findings = records::reader(&left).findings(Ts(0)).await.unwrap();
+        let opened: Vec<i64> = findings.iter().map(|finding| finding.opened_at.0).collect();
+        for seq in &run.recorded {
+            assert!(opened.contains(&seq.cast_signed()), "the finding of tick {seq} was acknowledged");
+        }
+        assert!(run.recorded.len() >= 2, "{:?}", run.recorded);
+        let (ticks, unreadable) = stored(&left).await;
+        let lost = newest.saturating_sub(ticks[ticks.len() - 1].tick.seq);
+        println!("power cut: {newest} acknowledged, the last {lost} lost");
+        assert!(unreadable == 0 && lost <= 60 && ticks.len() as u64 + lost >= newest);
+    });
+}
+
 /// Two times the fault comes and goes; all that was acknowledged before, between and after is in the file.
 fn survives(fault: &str, names: &[&str]) {
     let mut run = Run::start("writer");
@@ -116,6 +140,7 @@ struct Run {
     lines: Receiver<String>,
     acknowledged: Vec<u64>,
     refused: BTreeMap<String, usize>,
+    recorded: Vec<u64>,
     _own: Option<tempfile::TempDir>,
 }
 
@@ -128,11 +153,14 @@ impl Run {
     }
 
     fn start_in(role: &str, dir: &Path) -> Self {
+        let shadow = dir.join("shadow");
+        std::fs::create_dir_all(&shadow).unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "faults::child", "--ignored", "--nocapture"])
             .env(ROLE, role)
             .env(DIR, dir)
             .env("EBBTIDE_FAULT", dir.join("fault"))
+            .env("EBBTIDE_SHADOW", &shadow)
             .env("LD_PRELOAD", shim(dir))
             .stdout(Stdio::piped())
             .spawn()
@@ -142,8 +170,8 @@ impl Run {
         std::thread::spawn(move || {
             stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
-        let (acknowledged, refused) = (Vec::new(), BTreeMap::new());
-        Self { dir: dir.to_path_buf(), child, lines, acknowledged, refused, _own: None }
+        let (acknowledged, refused, recorded) = (Vec::new(), BTreeMap::new(), Vec::new());
+        Self { dir: dir.to_path_buf(), child, lines, acknowledged, refused, recorded, _own: None }
     }
 
     fn database(&self) -> PathBuf {
@@ -179,6 +207,8 @@ impl Run {
     fn note(&mut self, line: &str) {
         if let Some(seq) = line.strip_prefix("acknowledged ") {
             self.acknowledged.push(seq.parse().unwrap());
+        } else if let Some(seq) = line.strip_prefix("recorded ") {
+            self.recorded.push(seq.parse().unwrap());
         } else if let Some(name) = line.strip_prefix("refused ") {
             *self.refused.entry(name.to_owned()).or_default() += 1;
         }
@@ -248,6 +278,7 @@ fn child() {
     println!();
     match role.as_str() {
         "writer" => block_on(append_ticks(&dir)),
+        "verdicts" => block_on(record_findings(&dir)),
         _ => block_on(insert_rows(&dir)),
     }
 }
@@ -266,6 +297,21 @@ async fn append_ticks(dir: &Path) {
         }
     }
     writer.close().await;
+}
+
+/// A finding with each 101st tick.
+async fn record_findings(dir: &Path) {
+    let mut writer = Writer::new(&dir.join("history.db"));
+    for seq in 1.. {
+        writer.append(&record(seq)).await.unwrap();
+        tell(&format!("acknowledged {seq}"));
+        if seq % 101 == 0 {
+            let opened = FindingEvent::Opened(verdicts::finding(0, seq.cast_signed()));
+            let findings = std::slice::from_ref(&opened);
+            writer.record(&Verdicts { findings, ..Verdicts::default() }).await.unwrap();
+            tell(&format!("recorded {seq}"));
+        }
+    }
 }
 
 /// What one would write without knowing better: one connection, a transaction each, and on with the next after an

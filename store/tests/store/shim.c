@@ -3,6 +3,8 @@
  * The file named by EBBTIDE_FAULT holds the name of the fault that is on now:
  *   eio-write   writing fails with EIO          eio-sync   flushing fails with EIO
  *   full        writing fails with ENOSPC       read-only  both writing and opening for it fail with EROFS
+ * After each flush that succeeds, the file is copied into the directory EBBTIDE_SHADOW, where there is one: the copies
+ * are what a power cut would leave at worst.
  * Only files whose path contains "history.db" are touched. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -67,15 +69,37 @@ static int sync_fails(int fd) {
     return 1;
 }
 
-int fsync(int fd) {
-    int (*real)(int) = next("fsync");
-    return sync_fails(fd) ? -1 : real(fd);
+static void shadow(int fd) {
+    const char *dir = getenv("EBBTIDE_SHADOW");
+    char link[64], path[4096], copy[8192], draft[8192 + 8], block[65536];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    if (!dir || n < 0 || !is_ours(fd)) return;
+    path[n] = 0;
+    /* The rollback journal of the first page is deleted at once; deletions reach the disk with the next flush. */
+    if (strstr(path, "-journal")) return;
+    snprintf(copy, sizeof copy, "%s%s", dir, strrchr(path, '/'));
+    snprintf(draft, sizeof draft, "%s.draft", copy);
+    int (*real_open)(const char *, int, ...) = next("open");
+    ssize_t (*real_write)(int, const void *, size_t) = next("write");
+    int to = real_open(draft, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
+    for (off_t at = 0; (n = pread(fd, block, sizeof block, at)) > 0; at += n)
+        if (real_write(to, block, (size_t)n) != n) abort();
+    close(to);
+    if (rename(draft, copy)) abort();
 }
 
-int fdatasync(int fd) {
-    int (*real)(int) = next("fdatasync");
-    return sync_fails(fd) ? -1 : real(fd);
+static int flush(const char *name, int fd) {
+    int (*real)(int) = next(name);
+    if (sync_fails(fd)) return -1;
+    int result = real(fd);
+    if (result == 0) shadow(fd);
+    return result;
 }
+
+int fsync(int fd) { return flush("fsync", fd); }
+
+int fdatasync(int fd) { return flush("fdatasync", fd); }
 
 static int open_fails(const char *path, int flags) {
     if ((flags & O_ACCMODE) == O_RDONLY || !strstr(path, "history.db") || !is_on("read-only")) return 0;

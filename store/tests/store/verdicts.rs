@@ -8,7 +8,7 @@ use ebbtide_store::{Settlement, Verdicts, Writer};
 
 use crate::records;
 
-fn finding(gpu: u64, opened_at: i64) -> Finding {
+pub(crate) fn finding(gpu: u64, opened_at: i64) -> Finding {
     Finding {
         key: FindingKey {
             series: SeriesRef { gpu: records::uuid(gpu), part: SeriesPart::Process(records::process(14)) },
