@@ -392,3 +392,14 @@ impl Detector {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_costs_less_than_24_kib() {
+        let heap = size_of::<Ladder>() + 16 * size_of::<(f64, f64)>();
+        assert!(size_of::<Detector>() + heap <= 24 * 1024, "{} + {heap}", size_of::<Detector>());
+    }
+}

@@ -13,6 +13,16 @@ const COARSE_RUNG: usize = 3;
 const COARSE_SPAN: usize = 4;
 /// A block in which the counter moved less than this tells nothing of whether memory follows, in MiB.
 const MIN_MOVE: f64 = 1.0;
+/// Memory and counter agree on a move if they differ by less than this share of it; what is read within a second is
+/// never read at quite the same instant.
+const AGREEMENT: f64 = 0.3;
+/// What an allocator rounds to, in MiB: a difference within it is none.
+const GRANULE: f64 = 2.0;
+/// The share of moves that decides. Votes, not squares: one sudden drop that is read a moment apart would outweigh an
+/// hour of agreement.
+const MAJORITY: f64 = 0.6;
+/// The share of moves below which memory does not follow the counter.
+const MINORITY: f64 = 0.3;
 /// A counter that has been silent for so long is gone, in seconds: failed scrapes come back sooner, and the longest
 /// interval of samples is half of it.
 const COUNTER_GONE_S: f64 = 600.0;
@@ -61,20 +71,17 @@ struct Coupling {
     past: VecDeque<(f64, f64)>,
     span: usize,
     moves: u32,
-    memory: f64,
-    products: f64,
-    counter: f64,
-    left: f64,
+    /// Share of moves on which memory moved at least half as far the same way.
+    following: f64,
+    /// Share of moves on which both moved alike.
+    agreeing: f64,
     drift: f64,
 }
 
 impl Coupling {
-    /// A move of the counter long ago weighs half after 700 moves.
-    const KEEP: f64 = 0.999;
-
     const fn over(span: usize) -> Self {
         let past = VecDeque::new();
-        Self { past, span, moves: 0, memory: 0.0, products: 0.0, counter: 0.0, left: 0.0, drift: 0.0 }
+        Self { past, span, moves: 0, following: 0.0, agreeing: 0.0, drift: 0.0 }
     }
 
     fn learn(&mut self, block: &Block) {
@@ -97,19 +104,16 @@ impl Coupling {
             return;
         }
         self.moves = self.moves.saturating_add(1);
-        self.memory = Self::KEEP * self.memory + du * du;
-        self.products = Self::KEEP * self.products + du * dk;
-        self.counter = Self::KEEP * self.counter + dk * dk;
-        self.left = Self::KEEP * self.left + left * left;
-    }
-
-    /// Bytes of memory a byte of the counter: 1 on demand, 0 for a pool.
-    fn beta(&self) -> f64 {
-        self.products / self.counter.max(f64::MIN_POSITIVE)
+        let vote = |share: &mut f64, aye: bool| {
+            // The plain mean of the first moves, then one that forgets over the last 64.
+            *share += (f64::from(u8::from(aye)) - *share) / f64::from(self.moves.min(64));
+        };
+        vote(&mut self.following, du * dk > 0.5 * dk * dk);
+        vote(&mut self.agreeing, left.abs() <= (AGREEMENT * dk.abs()).max(GRANULE));
     }
 
     fn is_exact(&self) -> bool {
-        (0.8..1.25).contains(&self.beta()) && self.left <= 0.15 * self.memory
+        self.moves >= 8 && self.agreeing >= MAJORITY
     }
 }
 
@@ -217,25 +221,25 @@ impl Explainer {
     pub(crate) fn account(&self, now: f64) -> Account {
         if self.kv_at.is_none_or(|at| now - at > COUNTER_GONE_S) {
             Account::Unknown
-        } else if self.fine.moves >= 8 && self.fine.is_exact() {
+        } else if self.fine.is_exact() {
             Account::OnDemand { exact: true }
         } else if self.coarse.moves < 4 {
             Account::Unlearned
         } else {
-            match self.coarse.beta() {
-                beta if beta > 0.5 => Account::OnDemand { exact: false },
-                beta if beta < 0.3 => Account::Pooled,
+            match self.coarse.following {
+                share if share >= MAJORITY => Account::OnDemand { exact: false },
+                share if share <= MINORITY => Account::Pooled,
                 _ => Account::Unlearned,
             }
         }
     }
 
-    /// MiB of memory a MiB of the counter, where that has been learnt.
+    /// Share of the counter's moves that memory followed, where that has been learnt.
     pub(crate) fn followed(&self, account: Account) -> Option<f64> {
         match account {
             Account::Unknown | Account::Unlearned => None,
-            Account::OnDemand { exact: true } => Some(self.fine.beta()),
-            Account::OnDemand { exact: false } | Account::Pooled => Some(self.coarse.beta()),
+            Account::OnDemand { exact: true } => Some(self.fine.following),
+            Account::OnDemand { exact: false } | Account::Pooled => Some(self.coarse.following),
         }
     }
 

@@ -206,7 +206,7 @@ impl Author<'_> {
             Evidence::new("lasted", self.now.at - onset.at, "s"),
         ];
         if let Some(share) = self.scene.explainer.followed(self.scene.account) {
-            evidence.push(Evidence::new("memory-follows-kv", share, "MiB/MiB"));
+            evidence.push(Evidence::new("memory-follows-kv", share, ""));
         }
         evidence
     }

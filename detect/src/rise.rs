@@ -18,6 +18,9 @@ pub(crate) struct Strictness {
     max_step: f64,
     /// Student's t of the increments between eighths.
     drift_t: f64,
+    /// Whether steps that nearly all go up stand in for a drift whose increments are too uneven for Student's t, as
+    /// those of rare granules are.
+    may_be_uneven: bool,
     /// Mann-Kendall's z.
     pub(crate) trend_z: f64,
 }
@@ -30,12 +33,14 @@ pub(crate) const LEAK: Strictness = Strictness {
     pace: 0.9,
     max_step: 0.5,
     drift_t: 5.0,
+    may_be_uneven: true,
     trend_z: 4.5,
 };
 
 /// What a leak must pass in windows of up to 34 min, unless the load is known exactly: a rise of few granules cannot
 /// show whether it slows down, and allocators settle with time constants of 15 to 70 min.
-pub(crate) const YOUNG_LEAK: Strictness = Strictness { max_step: 0.15, ..LEAK };
+pub(crate) const YOUNG_LEAK: Strictness =
+    Strictness { max_step: 0.15, drift_t: 8.0, may_be_uneven: false, ..LEAK };
 
 /// What growth must pass to be worth a word, in half as many blocks.
 pub(crate) const GROWTH: Strictness = Strictness {
@@ -45,11 +50,11 @@ pub(crate) const GROWTH: Strictness = Strictness {
     pace: 0.4,
     max_step: 0.5,
     drift_t: 3.0,
+    may_be_uneven: true,
     trend_z: 3.5,
 };
 
-/// Upward less downward steps, in standard deviations of a fair coin, that stand in for a drift whose increments are
-/// too uneven for Student's t.
+/// Upward less downward steps, in standard deviations of a fair coin: nearly all go up.
 const ONE_SIDED_Z: f64 = 3.0;
 
 impl Strictness {
@@ -119,7 +124,8 @@ pub(crate) fn judge(
         return Err(Refusal::Stepped);
     }
     evenness(series, strict)?;
-    let one_sided = (ups as f64 - downs as f64) / ((ups + downs) as f64).sqrt() >= ONE_SIDED_Z;
+    let one_sided =
+        strict.may_be_uneven && (ups as f64 - downs as f64) / ((ups + downs) as f64).sqrt() >= ONE_SIDED_Z;
     if !one_sided && drift_t(series) < strict.drift_t {
         return Err(Refusal::Wandering);
     }

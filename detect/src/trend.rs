@@ -70,6 +70,17 @@ impl Series {
         (mean(&self.at[range.clone()]), mean(&self.x[range]))
     }
 
+    /// The series with each inner value replaced by the median of itself and its neighbours: single spikes are gone,
+    /// a rise stays what it is.
+    pub(crate) fn despiked(&self) -> Self {
+        let mut calm = *self;
+        for i in 1..self.len.saturating_sub(1) {
+            let (a, b, c) = (self.x[i - 1], self.x[i], self.x[i + 1]);
+            calm.x[i] = a.max(b).min(a.min(b).max(c));
+        }
+        calm
+    }
+
     /// The part of the series between two indices.
     pub(crate) fn slice(&self, range: std::ops::Range<usize>) -> Self {
         let mut part = Self::new();
@@ -186,6 +197,12 @@ mod tests {
         let (score, variance) = mann_kendall(&[10.0, 15.0, 14.0, 20.0]);
         assert_eq!(score, 4.0);
         assert!((variance - 8.667).abs() < 1e-3);
+    }
+
+    #[test]
+    fn a_spike_is_gone_and_a_rise_stays() {
+        assert_eq!(series(&[1.0, 2.0, 90.0, 4.0, 5.0]).despiked().values(), [1.0, 2.0, 4.0, 5.0, 5.0]);
+        assert_eq!(series(&[1.0, 2.0, 3.0, 4.0]).despiked().values(), [1.0, 2.0, 3.0, 4.0]);
     }
 
     #[test]

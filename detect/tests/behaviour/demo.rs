@@ -116,3 +116,26 @@ fn without_counters_ninety_seconds_are_too_short_to_call_a_leak() {
         assert!(player.opened(FindingKind::Leak).is_none(), "seed {seed}");
     }
 }
+
+#[test]
+fn a_counter_read_a_moment_before_the_memory_serves_as_well() {
+    for seed in 0..30 {
+        let mut run = Run::of(seed);
+        run.interval = 0.25;
+        let mut points = run.points(true);
+        for point in &mut points {
+            let late = 0.25 * run.rng.f64();
+            point.kv = Some(run.kv((point.at - late).max(0.0)));
+        }
+        let mut player = Player::new(CARD);
+        player.play(points);
+        let (leak_at, _) = player.opened(FindingKind::Leak).unwrap_or_else(|| panic!("seed {seed}: no leak"));
+        assert!((run.leak_from..80.0).contains(&leak_at), "seed {seed}: leak at {leak_at}");
+        let rate = player.latest(FindingKind::Leak).and_then(|leak| leak.rate).expect("a leak has a rate");
+        assert!(
+            (rate.rate.mib_per_min() / run.rate - 1.0).abs() < 0.2,
+            "seed {seed}: {rate:?} for {}",
+            run.rate
+        );
+    }
+}
