@@ -99,6 +99,7 @@ impl Metric {
     /// The name in the database and in exports.
     #[must_use]
     pub const fn name(self) -> &'static str {
+        // tidy: table
         match self {
             Self::TotalBytes => "total-bytes",
             Self::UsedBytes => "used-bytes",

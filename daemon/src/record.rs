@@ -262,7 +262,7 @@ mod tests {
     fn process(pid: u32) -> impl Strategy<Value = ProcSample> {
         let engine = (amount(), prop::option::of(0u32..200));
         (amount(), amount(), prop::option::of(engine)).prop_map(move |(memory, rss, engine)| ProcSample {
-            key: ProcKey { pid, start_ticks: (pid % 2 == 0).then_some(77) },
+            key: ProcKey { pid, start_ticks: pid.is_multiple_of(2).then_some(77) },
             memory,
             kinds: ProcKinds::default(),
             liveness: Liveness::Alive,

@@ -52,3 +52,20 @@ fn the_example_configuration_says_the_defaults() {
         shown(&["config", "check", "--json"])
     );
 }
+
+#[test]
+fn a_sink_that_cannot_work_is_found_and_secrets_are_not_printed() {
+    let world = World::new();
+    let file = world.write("hook.toml", "[[sinks]]\nexec.argv = [\"/nowhere/hook\"]\n");
+    let output = world.ebbtide(&["config", "check", "--config"]).arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(78));
+    assert!(stderr(&output).contains("/nowhere/hook"), "{}", stderr(&output));
+
+    let file = world.write("web.toml", "[[sinks]]\nwebhook.url = \"https://example.net/s3cret\"\n");
+    for form in [&["config", "check", "--config"][..], &["config", "check", "--json", "--config"]] {
+        let output = world.ebbtide(form).arg(&file).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let text = stdout(&output);
+        assert!(text.contains("example.net") && !text.contains("s3cret"), "{text}");
+    }
+}

@@ -103,6 +103,7 @@ fn turn_overlay(model: &mut Model, action: Action) -> bool {
 }
 
 fn act(model: &mut Model, action: Action) {
+    // tidy: table
     match action {
         Action::Up => select(model, |place, _| place.saturating_sub(1)),
         Action::Down => select(model, |place, _| place + 1),

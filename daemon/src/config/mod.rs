@@ -8,9 +8,10 @@ mod layers;
 use std::path::PathBuf;
 
 use ebbtide_core::Bytes;
-use ebbtide_notify::{PolicyConfig, SinkConfig};
+use ebbtide_notify::PolicyConfig;
 use serde::{Deserialize, Serialize};
 
+pub use ebbtide_notify::SinkConfig;
 pub use layers::{ConfigError, Effective, Layer, Sources, load};
 
 /// The whole configuration.

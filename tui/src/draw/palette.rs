@@ -60,6 +60,7 @@ pub(super) fn fold_to_ascii(buf: &mut Buffer) {
 }
 
 fn plain(symbol: &str) -> &'static str {
+    // tidy: table
     match symbol {
         "─" | "–" | "┄" => "-",
         "━" => "=",
