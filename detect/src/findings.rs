@@ -49,8 +49,7 @@ impl Findings {
 }
 
 impl Open {
-    /// Takes what is known now; the opening and the onset stay as they were first told, unless the onset was placed
-    /// by less than what is known now.
+    /// Takes what is known now. Only the time of opening stays: a longer view places the onset better.
     fn renew(&mut self, finding: Finding) -> Option<FindingEvent> {
         let rate = finding.rate.map(|band| band.rate.0);
         let moved = match (self.told, rate) {

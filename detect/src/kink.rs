@@ -1,11 +1,15 @@
 //! Did a steady rise become faster? A kink from nothing is the leak's own test; this one wants a rise before it.
 
 use crate::explain::Basis;
-use crate::rise::Rise;
+use crate::rise::{Rise, rise_mib};
 use crate::trend::{Series, noise, theil_sen, trend_z};
 
 /// The new pace, as a multiple of the old one.
 const MIN_RATIO: f64 = 1.5;
+/// The same at a first glance, between quarters: cheap, and lenient for it.
+const GLANCE_RATIO: f64 = 1.2;
+/// The least rise from the first to the last quarter of the window, in MiB: four allocation granules of 2 MiB.
+const MIN_RISE: f64 = 8.0;
 /// The least gain of pace, in standard errors of the difference of both.
 const MIN_ERRORS: f64 = 5.0;
 /// Mann-Kendall's z of either half: sixteen values can reach 5.4.
@@ -24,7 +28,10 @@ pub(crate) struct Kink {
 pub(crate) fn find(rung: usize, basis: Basis, series: &Series) -> Option<Kink> {
     let half = series.len() / 2;
     let (older, newer) = (series.slice(0..half), series.slice(half..series.len()));
-    if half < 10 || crate::rise::rise_mib(series) < 8.0 || !holds_its_pace(&older) {
+    if half < 10 || rise_mib(series) < MIN_RISE || rise_mib(&newer) < GLANCE_RATIO * rise_mib(&older) {
+        return None;
+    }
+    if !holds_its_pace(&older) {
         return None;
     }
     let z = trend_z(newer.values());

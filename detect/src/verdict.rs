@@ -331,7 +331,10 @@ impl Verdict {
     pub(crate) fn step(&mut self, scene: &Scene<'_>, closed: Closed) {
         for rung in closed.rungs() {
             let unconfirmed = self.judge_leak(scene, rung);
-            match unconfirmed.or_else(|| scene.growth(rung)) {
+            // Beside a leak nobody asks for growth.
+            let growth =
+                if self.leak.stands_from(0) { None } else { unconfirmed.or_else(|| scene.growth(rung)) };
+            match growth {
                 Some(growth) => self.growth.pass(rung, growth, if rung < 3 { 2 } else { 1 }),
                 None => self.growth.miss(rung, GROWTH_PATIENCE),
             }
