@@ -17,6 +17,8 @@
 //! left as it is. A file that SQLite finds damaged is renamed to `NAME.corrupt-SECONDS`, with its log, and a new one is
 //! started; not again before that one has taken an hour of ticks, so that a dying disk is reported and not fed.
 //!
+//! Beside the file lie SQLite's `-wal` and `-shm`, and an empty `.lock` that its one writer holds.
+//!
 //! # A tick
 //!
 //! A row of `tail` is keyed on the sample's sequence, because wall time can step back. Its `blob` is

@@ -152,7 +152,9 @@ impl Writer {
                 self.quarantine()?;
                 Session::open(&self.path).await
             }
-            Err(Error::Io { path, source }) => Err(self.ask_the_disk().unwrap_or(Error::Io { path, source })),
+            Err(error @ (Error::Io { .. } | Error::Unreachable { .. })) => {
+                Err(self.ask_the_disk().unwrap_or(error))
+            }
             opened => opened,
         };
         self.stats.opened += u64::from(opened.is_ok());
@@ -209,8 +211,9 @@ impl Writer {
         }
     }
 
-    /// What the disk says to a new block. The first thing that a connection writes is the index of the log, and when that
-    /// cannot grow SQLite calls it an I/O error, though the disk may just be full.
+    /// What the disk says to a new block. The first thing that a connection makes is the log and its index, and when it
+    /// cannot, SQLite calls that an I/O error or a file that cannot be opened, though the disk may just be full or
+    /// read-only.
     fn ask_the_disk(&self) -> Option<Error> {
         let file = self.lock.as_ref()?;
         let refusal = file.write_all_at(&[0; 4096], 0).and_then(|()| file.set_len(0)).err()?;
