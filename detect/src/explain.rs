@@ -16,6 +16,8 @@ const MIN_MOVE: f64 = 1.0;
 /// Memory and counter agree on a move if they differ by less than this share of it; what is read within a second is
 /// never read at quite the same instant.
 const AGREEMENT: f64 = 0.3;
+/// The most by which one block moves the notion of a steady drift, in MiB: what a leak of 1 GiB/min adds in a second.
+const MAX_DRIFT_STEP: f64 = 16.0;
 /// What an allocator rounds to, in MiB: a difference within it is none.
 const GRANULE: f64 = 2.0;
 /// The share of moves that decides. Votes, not squares: one sudden drop that is read a moment apart would outweigh an
@@ -98,8 +100,9 @@ impl Coupling {
         let (old_memory, old_counter) = self.past[self.span];
         let (du, dk) = (memory - old_memory, counter - old_counter);
         let left = du - dk - self.drift;
-        // What is left may drift steadily (a leak does) without making the counter any less exact.
-        self.drift += (du - dk - self.drift) / 8.0;
+        // What is left may drift steadily (a leak does) without making the counter any less exact. A sudden drop read a
+        // moment apart is no drift, hence the bound.
+        self.drift += left.clamp(-MAX_DRIFT_STEP, MAX_DRIFT_STEP) / 8.0;
         if dk.abs() < MIN_MOVE {
             return;
         }
@@ -113,7 +116,7 @@ impl Coupling {
     }
 
     fn is_exact(&self) -> bool {
-        self.moves >= 8 && self.agreeing >= MAJORITY
+        self.moves >= 8 && self.following >= MAJORITY && self.agreeing >= MAJORITY
     }
 }
 

@@ -70,13 +70,17 @@ impl Series {
         (mean(&self.at[range.clone()]), mean(&self.x[range]))
     }
 
-    /// The series with each inner value replaced by the median of itself and its neighbours: single spikes are gone,
-    /// a rise stays what it is.
-    pub(crate) fn despiked(&self) -> Self {
+    /// The series with each value replaced by the median of itself and `width` neighbours on either side, two at most:
+    /// spikes as wide as that are gone, a rise stays what it is.
+    pub(crate) fn despiked(&self, width: usize) -> Self {
         let mut calm = *self;
         for i in 1..self.len.saturating_sub(1) {
-            let (a, b, c) = (self.x[i - 1], self.x[i], self.x[i + 1]);
-            calm.x[i] = a.max(b).min(a.min(b).max(c));
+            let reach = i.min(self.len - 1 - i).min(width.min(2));
+            let mut around = [0.0; 5];
+            let around = &mut around[..2 * reach + 1];
+            around.copy_from_slice(&self.x[i - reach..=i + reach]);
+            around.sort_unstable_by(f64::total_cmp);
+            calm.x[i] = around[reach];
         }
         calm
     }
@@ -201,8 +205,9 @@ mod tests {
 
     #[test]
     fn a_spike_is_gone_and_a_rise_stays() {
-        assert_eq!(series(&[1.0, 2.0, 90.0, 4.0, 5.0]).despiked().values(), [1.0, 2.0, 4.0, 5.0, 5.0]);
-        assert_eq!(series(&[1.0, 2.0, 3.0, 4.0]).despiked().values(), [1.0, 2.0, 3.0, 4.0]);
+        let spiked = series(&[1.0, 2.0, 3.0, 90.0, 90.0, 6.0, 7.0, 8.0]).despiked(2);
+        assert!(spiked.values().iter().all(|x| *x < 10.0), "{:?}", spiked.values());
+        assert_eq!(series(&[1.0, 2.0, 3.0, 4.0]).despiked(2).values(), [1.0, 2.0, 3.0, 4.0]);
     }
 
     #[test]
