@@ -153,6 +153,7 @@ impl Error {
     /// The kind in one kebab-case word, for metrics and logs.
     #[must_use]
     pub const fn name(&self) -> &'static str {
+        // tidy: table
         match self {
             Self::Full { .. } => "full",
             Self::ReadOnly { .. } => "read-only",
