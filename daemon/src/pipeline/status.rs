@@ -10,7 +10,13 @@ impl Pipeline {
     pub(super) fn status(&self, frame: Frame) -> Status {
         let Frame { sample, ledgers } = frame;
         let Sample { tick, gpus, host, probe, .. } = sample;
-        let mut findings: Vec<Finding> = self.open.values().cloned().collect();
+        // A device's own finding says nothing beside that of the part it comes from.
+        let mut findings: Vec<Finding> = self
+            .open
+            .iter()
+            .filter(|(key, _)| !self.is_told_by_a_part(key))
+            .map(|(_, f)| f.clone())
+            .collect();
         findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.key.cmp(&b.key)));
         let gpus: Vec<GpuStatus> = gpus
             .into_iter()

@@ -117,6 +117,21 @@ fn a_leak_is_told_with_its_process_and_nothing_before_it_began() {
 }
 
 #[test]
+fn what_a_process_explains_is_shown_once() {
+    let mut pipeline = new();
+    play(&mut pipeline, 0..CALLED_S);
+    let effects = play(&mut pipeline, CALLED_S..CALLED_S + 1);
+    let shown: Vec<SeriesPart> = effects
+        .iter()
+        .filter_map(|effect| if let Effect::Publish(status) = effect { Some(status) } else { None })
+        .flat_map(|status| &status.findings)
+        .map(|finding| finding.key.series.part)
+        .collect();
+    assert!(!shown.is_empty());
+    assert!(shown.iter().all(|part| matches!(part, SeriesPart::Process(_))), "{shown:?}");
+}
+
+#[test]
 fn a_restart_neither_repeats_an_alert_nor_forgets_it() {
     let mut before = new();
     let effects = play(&mut before, 0..CALLED_S);

@@ -28,7 +28,8 @@ pub(super) fn draw(pen: &mut Pen<'_>, model: &Model) {
     for (place, (finding, lines)) in findings.iter().zip(&texts).enumerate().skip(first) {
         let after = draw_title(pen, y, finding, status.tick.at);
         if !full {
-            pen.text((after, y), &finding.summary, pen.width().saturating_sub(after), Style::new());
+            let line = format!("{}: {}", subject(&finding.subject), finding.summary);
+            pen.text((after, y), &line, pen.width().saturating_sub(after), Style::new());
         }
         if place == selected {
             pen.mark(y, focused);
