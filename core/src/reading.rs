@@ -61,3 +61,11 @@ pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 ) -> Result<Reading<T>, D::Error> {
     Ok(Option::<T>::deserialize(deserializer)?.ok_or(Absent::NotYet))
 }
+
+/// What a reading is where an older writer did not know of it: `#[serde(default = "reading::not_yet")]`.
+///
+/// # Errors
+/// Always [`Absent::NotYet`]: that is the value.
+pub const fn not_yet<T>() -> Reading<T> {
+    Err(Absent::NotYet)
+}

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::engine_report::EngineReport;
 use crate::ids::{GpuUuid, MigId, ProcKey};
 use crate::reading::{self, Absent, Reading};
 use crate::units::{Bytes, Percent, Tick, Ts};
@@ -247,6 +248,9 @@ pub struct EngineSample {
     /// KV cache in use, as `semantics` counts it.
     #[serde(with = "reading")]
     pub kv_used: Reading<Bytes>,
+    /// KV cache kept for reuse that no request refers to, where `kv_used` does not count it already.
+    #[serde(default = "reading::not_yet", with = "reading")]
+    pub kv_cached: Reading<Bytes>,
     /// The KV pool.
     #[serde(with = "reading")]
     pub kv_pool: Reading<Bytes>,
@@ -258,6 +262,25 @@ pub struct EngineSample {
     pub waiting: Reading<u32>,
     /// What "used" means to this engine.
     pub semantics: KvSemantics,
+    /// What the engine says beside this, in its own units; `None` where it was not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<Arc<EngineReport>>,
+}
+
+impl EngineSample {
+    /// Nothing known, for the given reason.
+    #[must_use]
+    pub const fn absent(why: Absent) -> Self {
+        Self {
+            kv_used: Err(why),
+            kv_cached: Err(why),
+            kv_pool: Err(why),
+            running: Err(why),
+            waiting: Err(why),
+            semantics: KvSemantics::Unknown,
+            report: None,
+        }
+    }
 }
 
 /// What an engine counts as used KV cache.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use ebbtide_core::{
     Absent, Bytes, DeviceMemory, EngineSample, Frame, GpuCard, GpuKind, GpuSample, GpuState, GpuUuid,
-    HostSample, KvSemantics, Ledger, Liveness, MemorySource, Metric, Percent, Point, ProbeHealth, ProcInfo,
-    ProcKey, ProcKinds, ProcSample, ProcessCard, ProcessList, Reading, Sample, SeriesKey, TickRecord,
+    HostSample, Ledger, Liveness, MemorySource, Metric, Percent, Point, ProbeHealth, ProcInfo, ProcKey,
+    ProcKinds, ProcSample, ProcessCard, ProcessList, Reading, Sample, SeriesKey, TickRecord,
 };
 
 /// Turns frames into records; remembers whose cards have been written.
@@ -186,7 +186,7 @@ impl Replayer {
             kv_pool: read(values, Metric::KvPoolBytes),
             running: count(Metric::RunningRequests),
             waiting: count(Metric::WaitingRequests),
-            semantics: KvSemantics::Unknown,
+            ..EngineSample::absent(Absent::NotYet)
         });
         let unlimited = !values.contains_key(&Metric::HostLimitBytes);
         ProcSample {
@@ -271,10 +271,8 @@ mod tests {
             host_limit: Err(Absent::NotSupported),
             engine: engine.map(|(kv_used, running)| EngineSample {
                 kv_used,
-                kv_pool: Err(Absent::NotYet),
                 running: running.ok_or(Absent::NotYet),
-                waiting: Err(Absent::NotYet),
-                semantics: KvSemantics::Unknown,
+                ..EngineSample::absent(Absent::NotYet)
             }),
         })
     }

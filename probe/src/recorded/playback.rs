@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ebbtide_core::units::GIB;
 use ebbtide_core::{
-    Absent, Bytes, DeviceMemory, EngineSample, GpuKind, GpuSample, GpuState, GpuUuid, HostSample,
-    KvSemantics, Liveness, MemorySource, Percent, ProbeHealth, ProcInfo, ProcKey, ProcKinds, ProcSample,
-    ProcessList, Reading, Sample, Tick, Ts, WorldEvent,
+    Absent, Bytes, DeviceMemory, EngineSample, GpuKind, GpuSample, GpuState, GpuUuid, HostSample, Liveness,
+    MemorySource, Percent, ProbeHealth, ProcInfo, ProcKey, ProcKinds, ProcSample, ProcessList, Reading,
+    Sample, Tick, Ts, WorldEvent,
 };
 
 use super::rows::{Quantity, Row, Rows, Subject, Values};
@@ -250,7 +250,7 @@ fn engine(values: &Values) -> Option<EngineSample> {
         kv_pool: values.get(Quantity::KvPool).map(Bytes),
         running: count(Quantity::Running),
         waiting: count(Quantity::Waiting),
-        semantics: KvSemantics::Unknown,
+        ..EngineSample::absent(Absent::NotSupported)
     })
 }
 

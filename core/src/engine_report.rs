@@ -1,0 +1,105 @@
+//! What an inference engine says of itself, in its own units.
+//!
+//! Most engines count blocks or tokens and never bytes. What they counted is kept as it was read; bytes are only in
+//! [`crate::EngineSample`], and only where the engine, or somebody who knows the model, gave the size of a unit.
+
+use serde::{Deserialize, Serialize};
+
+use crate::reading::{self, Absent, Reading};
+use crate::units::Bytes;
+
+/// What an engine reports beside the counters of [`crate::EngineSample`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EngineReport {
+    /// Which engine, as its makers write it: `vLLM`, `llama.cpp`.
+    pub engine: String,
+    /// The range of versions whose names were found; not the exact version, which few engines tell.
+    pub versions: String,
+    /// Where it was read: an address without credentials.
+    pub address: String,
+    /// The model it says it serves, cleaned.
+    #[serde(with = "reading")]
+    pub model: Reading<String>,
+    /// Its part in serving a request.
+    pub role: EngineRole,
+    /// Whether it was told to give its memory back: then its cache gauges keep old values and are not believed.
+    #[serde(with = "reading")]
+    pub asleep: Reading<bool>,
+    /// Data-parallel ranks that the counts of [`EngineReport::kv`] are summed over; at least 1.
+    pub ranks: u32,
+    /// The KV cache of the whole engine in its own units.
+    pub kv: KvCount,
+    /// Weights on one GPU.
+    #[serde(with = "reading")]
+    pub weights: Reading<Bytes>,
+    /// Captured graphs on one GPU.
+    #[serde(with = "reading")]
+    pub graphs: Reading<Bytes>,
+    /// All that the engine says it holds on its devices. Without the CUDA context where it adds up its buffers.
+    #[serde(with = "reading")]
+    pub device: Reading<Bytes>,
+    /// KV cache kept in host memory.
+    #[serde(with = "reading")]
+    pub offloaded: Reading<Bytes>,
+}
+
+/// A KV cache as an engine counts it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct KvCount {
+    /// What is counted; `None` where only [`KvCount::fill`] is known.
+    pub unit: Option<KvUnit>,
+    /// Units in use, as the semantics of the sample count them.
+    #[serde(with = "reading")]
+    pub used: Reading<u64>,
+    /// Units kept for reuse that no request refers to and that `used` does not count.
+    #[serde(with = "reading")]
+    pub cached: Reading<u64>,
+    /// Units there are.
+    #[serde(with = "reading")]
+    pub pool: Reading<u64>,
+    /// Tokens that one unit holds; 1 where tokens are counted.
+    #[serde(with = "reading")]
+    pub tokens_per_unit: Reading<u64>,
+    /// Share of the pool in use, 0 to 1.
+    #[serde(with = "reading")]
+    pub fill: Reading<f64>,
+}
+
+impl KvCount {
+    /// Nothing known, for the given reason.
+    #[must_use]
+    pub const fn absent(why: Absent) -> Self {
+        Self {
+            unit: None,
+            used: Err(why),
+            cached: Err(why),
+            pool: Err(why),
+            tokens_per_unit: Err(why),
+            fill: Err(why),
+        }
+    }
+}
+
+/// What a KV cache is counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KvUnit {
+    /// Blocks (pages) of a fixed number of tokens.
+    Block,
+    /// Tokens.
+    Token,
+}
+
+/// An engine's part in serving a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EngineRole {
+    /// It reads prompts, and holds their blocks until a decoding peer has fetched them.
+    Prefill,
+    /// It writes answers.
+    Decode,
+    /// It does both.
+    Both,
+    /// Not told.
+    Unknown,
+}
