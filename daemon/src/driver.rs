@@ -109,7 +109,8 @@ async fn supervise(config: &Config, stop: impl Future<Output = ()>) -> Result<()
     let dropped = Arc::new(AtomicU64::new(0));
     let probe = start_probe(config, past.next_seq, sink, &dropped)?;
 
-    let mut driver = Driver { pipeline, ops, publish, health, dropped, costs: Costs::default() };
+    let mut driver =
+        Driver { pipeline, ops, publish, health, dropped, costs: Costs::default(), noted: Vec::new() };
     info!(socket = %socket(config).display(), database = %config.store.path.display(), "watching");
     let settled = driver.pipeline.go_live();
     driver.execute(settled).await;
@@ -225,6 +226,7 @@ struct Driver {
     health: SharedHealth,
     dropped: Arc<AtomicU64>,
     costs: Costs,
+    noted: Vec<String>,
 }
 
 impl Driver {
@@ -286,6 +288,7 @@ impl Driver {
 
     fn show(&mut self, mut status: Status) {
         self.costs.look(status.tick);
+        self.log_new_notes(&status.health.probe.notes);
         let kept = self.health.read();
         let drops = [
             ("samples", self.dropped.load(Ordering::Relaxed)),
@@ -306,6 +309,14 @@ impl Driver {
             dropped: drops.into_iter().filter(|(_, n)| *n > 0).map(|(k, n)| (k.to_owned(), n)).collect(),
         };
         self.publish.send_replace(Arc::new(status));
+    }
+
+    /// What the probe cannot see, and what would open it: said once, when it is noticed.
+    fn log_new_notes(&mut self, notes: &[String]) {
+        for note in notes.iter().filter(|note| !self.noted.contains(*note)) {
+            warn!("{note}");
+        }
+        notes.clone_into(&mut self.noted);
     }
 
     /// What is decided is written, then told, then the store closes; the API ends last, so that it can be watched.

@@ -21,6 +21,8 @@ fn a_missing_driver_is_said_and_waited_for() {
     assert_eq!(output.status.code(), Some(3));
     assert!(stdout(&output).contains("note: "), "{}", stdout(&output));
     assert!(daemon.stop().success());
+    let said = world.log().lines().filter(|line| line.contains("libnvidia-ml")).count();
+    assert!((1..=2).contains(&said), "said once, not each tick:\n{}", world.log());
 }
 
 #[test]
