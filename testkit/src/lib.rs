@@ -22,6 +22,7 @@
 pub mod calls;
 pub mod driver;
 pub mod scenario;
+pub mod traces;
 
 pub use driver::FakeDriver;
 pub use scenario::{
