@@ -17,11 +17,27 @@ pub enum FindingKind {
     Leak,
     /// Cause: constant growth became faster.
     SlopeChange,
+    /// Cause: blocks of the KV pool are held that no request explains.
+    KvPoolLeak,
+    /// Cause: what should have been given back at a release has not been.
+    NotReleased,
+    /// Cause: memory that no live process owns.
+    Orphan,
+    /// Cause: the host memory of a process keeps rising.
+    HostLeak,
     /// Forecast: memory runs out within the horizon.
     Imminent,
+    /// Forecast: less room is left than slow growth has already taken.
+    ThinHeadroom,
 }
 
 impl FindingKind {
+    /// Whether it says what memory does; the others say when it runs out.
+    #[must_use]
+    pub const fn is_cause(self) -> bool {
+        !matches!(self, Self::Imminent | Self::ThinHeadroom)
+    }
+
     /// The name in JSON, in hooks and on screen.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -29,7 +45,12 @@ impl FindingKind {
             Self::Growth => "growth",
             Self::Leak => "leak",
             Self::SlopeChange => "slope-change",
+            Self::KvPoolLeak => "kv-pool-leak",
+            Self::NotReleased => "not-released",
+            Self::Orphan => "orphan",
+            Self::HostLeak => "host-leak",
             Self::Imminent => "imminent",
+            Self::ThinHeadroom => "thin-headroom",
         }
     }
 }

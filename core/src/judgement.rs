@@ -15,24 +15,58 @@ pub enum Diagnosis {
     Inconclusive,
     /// The floor does not rise.
     Steady,
-    /// It rises, and that is explained or not yet judged.
+    /// It rises, and that is not explained or not yet judged.
     Growth,
     /// The floor keeps rising at constant load.
     Leak,
     /// Constant growth became faster without a new load maximum.
     SlopeChange,
+    /// It rises as a young process does.
+    WarmingUp,
+    /// A pool is reserved ahead and holds its size.
+    Reserved,
+    /// It rises as the KV cache in use does.
+    KvGrowth,
+    /// It rises because load reached a new maximum.
+    HighWater,
+    /// It rises ever more slowly.
+    Settling,
+    /// It rose and has found its level.
+    Settled,
+    /// Its owner began anew.
+    Restarted,
+    /// Blocks of the KV pool are held that no request explains.
+    KvPoolLeak,
+    /// What should have been given back at a release has not been.
+    NotReleased,
+    /// No live process owns it.
+    Orphan,
+    /// The host memory of a process keeps rising.
+    HostLeak,
 }
 
 impl Diagnosis {
     /// The name in JSON, in hooks and on screen.
     #[must_use]
     pub const fn name(self) -> &'static str {
+        // tidy: table
         match self {
             Self::Inconclusive => "inconclusive",
             Self::Steady => "steady",
             Self::Growth => "growth",
             Self::Leak => "leak",
             Self::SlopeChange => "slope-change",
+            Self::WarmingUp => "warming-up",
+            Self::Reserved => "reserved",
+            Self::KvGrowth => "kv-growth",
+            Self::HighWater => "high-water",
+            Self::Settling => "settling",
+            Self::Settled => "settled",
+            Self::Restarted => "restarted",
+            Self::KvPoolLeak => "kv-pool-leak",
+            Self::NotReleased => "not-released",
+            Self::Orphan => "orphan",
+            Self::HostLeak => "host-leak",
         }
     }
 }

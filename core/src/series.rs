@@ -23,6 +23,8 @@ pub enum SeriesPart {
     Process(ProcKey),
     /// What no process explains.
     Unattributed,
+    /// The host memory of a process that uses the GPU. No part of the GPU's memory, and judged apart from it.
+    Host(ProcKey),
 }
 
 /// A series that is stored.

@@ -27,6 +27,7 @@ fn history(row: &Row) -> Vec<Observation<'static>> {
                 } else {
                     absent
                 },
+                owners: Err(Absent::NotSupported),
                 events: &[],
             }
         })

@@ -252,7 +252,7 @@ impl Detector {
         self.verdict.step(&scene, closed);
         let cause = self.verdict.cause();
         let imminent = self.findings.is_open(FindingKind::Imminent);
-        let is_new = cause.kind() != self.report.as_ref().map(|report| report.findings[0].key.kind);
+        let is_new = cause.kind() != self.report.as_ref().and_then(|report| report.cause);
         let report = if is_new || closed.holds(REPORT_RUNG) {
             report::draw(&self.series, &cause, &scene, &self.now_of(last), imminent)
         } else {
@@ -345,7 +345,11 @@ impl Detector {
             Some(finding) => match finding.key.kind {
                 FindingKind::Leak => Diagnosis::Leak,
                 FindingKind::SlopeChange => Diagnosis::SlopeChange,
-                FindingKind::Growth | FindingKind::Imminent => Diagnosis::Growth,
+                FindingKind::HostLeak => Diagnosis::HostLeak,
+                FindingKind::KvPoolLeak => Diagnosis::KvPoolLeak,
+                FindingKind::NotReleased => Diagnosis::NotReleased,
+                FindingKind::Orphan => Diagnosis::Orphan,
+                FindingKind::Growth | FindingKind::Imminent | FindingKind::ThinHeadroom => Diagnosis::Growth,
             },
             None if self.silence().is_some() => Diagnosis::Inconclusive,
             None => Diagnosis::Steady,

@@ -1,6 +1,6 @@
 //! What the detector is told in one tick.
 
-use ebbtide_core::{Absent, Bytes, EventKind, Reading, Tick};
+use ebbtide_core::{Absent, Bytes, EventKind, KvSemantics, Reading, Tick};
 
 /// One series in one tick.
 #[derive(Debug, Clone, Copy)]
@@ -13,6 +13,8 @@ pub struct Observation<'a> {
     pub capacity: Reading<Bytes>,
     /// What the engine says of its load.
     pub load: Load,
+    /// How many live processes hold the memory: none makes it an orphan's. Absent where owners cannot be seen.
+    pub owners: Reading<u32>,
     /// What happened to this series since the previous observation.
     pub events: &'a [EventKind],
 }
@@ -28,12 +30,15 @@ pub struct Load {
     pub running: Reading<u32>,
     /// Requests waiting.
     pub waiting: Reading<u32>,
+    /// What the engine counts as used.
+    pub semantics: KvSemantics,
 }
 
 impl Load {
     /// Nothing is known of the load, for one reason.
     #[must_use]
     pub const fn absent(why: Absent) -> Self {
-        Self { kv_used: Err(why), kv_pool: Err(why), running: Err(why), waiting: Err(why) }
+        let semantics = KvSemantics::Unknown;
+        Self { kv_used: Err(why), kv_pool: Err(why), running: Err(why), waiting: Err(why), semantics }
     }
 }

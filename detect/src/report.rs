@@ -1,8 +1,8 @@
 //! From a cause to findings: rates, onset, forecast, evidence, words.
 
 use ebbtide_core::{
-    ByteRate, Bytes, Evidence, Finding, FindingKey, FindingKind, Forecast, RateBand, SeriesRef, Severity,
-    SignedBytes, Subject, Tick, Tier, Ts, units::MIB,
+    ByteRate, Bytes, Evidence, Finding, FindingKey, FindingKind, Forecast, RateBand, SeriesPart, SeriesRef,
+    Severity, SignedBytes, Subject, Tick, Tier, Ts, units::MIB,
 };
 
 use crate::forecast::{self, Headroom};
@@ -55,6 +55,8 @@ impl Now {
 pub(crate) struct Report {
     /// When memory runs out.
     pub(crate) forecast: Option<Forecast>,
+    /// Which cause it is of, in the terms of the tests.
+    pub(crate) cause: Option<FindingKind>,
     /// How fast it grows.
     pub(crate) band: Option<RateBand>,
     /// One sentence of the cause.
@@ -79,8 +81,12 @@ pub(crate) fn draw(
         Cause::Growth(growth) => (growth.rise, vec![author.growth(growth)]),
         Cause::Leak(rise) => (*rise, vec![author.leak(rise)]),
         Cause::SlopeChange(kink, leak) => {
-            let change = author.slope_change(kink);
-            (kink.after, std::iter::once(change).chain(leak.iter().map(|rise| author.leak(rise))).collect())
+            let mut findings = vec![author.slope_change(kink)];
+            // A change of pace of host memory is its leak already.
+            if !matches!(series.part, SeriesPart::Host(_)) {
+                findings.extend(leak.iter().map(|rise| author.leak(rise)));
+            }
+            (kink.after, findings)
         }
     };
     let cause_of = &findings[0];
@@ -89,7 +95,7 @@ pub(crate) fn draw(
     if let Some(forecast) = forecast.filter(|forecast| author.is_imminent(cause, &rise, forecast, imminent)) {
         findings.push(author.imminent(cause, &rise, forecast));
     }
-    Some(Report { forecast, band, summary, evidence, findings })
+    Some(Report { forecast, cause: cause.kind(), band, summary, evidence, findings })
 }
 
 /// Writes findings about one series at one moment.
@@ -104,7 +110,7 @@ impl Author<'_> {
         let band = forecast::band(&rise.line);
         let grown = SignedBytes(((rise.line.at(self.now.at) - onset.level) * MIB as f64) as i64);
         Finding {
-            key: FindingKey { series: self.series.clone(), kind },
+            key: FindingKey { series: self.series.clone(), kind: self.kind(kind) },
             subject: Subject::default(),
             tier: Tier::Confirmed,
             severity: Severity::Warning,
@@ -117,6 +123,14 @@ impl Author<'_> {
             evidence: self.evidence(rise, onset),
             summary: String::new(),
             settle: String::new(),
+        }
+    }
+
+    /// A leak of host memory has a kind of its own: it is another machine part that runs out.
+    const fn kind(&self, kind: FindingKind) -> FindingKind {
+        match (self.series.part, kind) {
+            (SeriesPart::Host(_), FindingKind::Leak | FindingKind::SlopeChange) => FindingKind::HostLeak,
+            (_, kind) => kind,
         }
     }
 

@@ -15,6 +15,7 @@ pub fn fingerprint(finding: &Finding) -> String {
         SeriesPart::Device => format!("{kind}/{}/device", series.gpu),
         SeriesPart::Unattributed => format!("{kind}/{}/unattributed", series.gpu),
         SeriesPart::Process(_) => format!("{kind}/{}/process/{}", series.gpu, identity(&finding.subject)),
+        SeriesPart::Host(_) => format!("{kind}/{}/host/{}", series.gpu, identity(&finding.subject)),
     }
 }
 

@@ -62,7 +62,7 @@ impl Message {
         let owner = &subject.owner;
         let pod = owner.pod.as_ref();
         let pid = match finding.key.series.part {
-            SeriesPart::Process(key) => Some(key.pid.to_string()),
+            SeriesPart::Process(key) | SeriesPart::Host(key) => Some(key.pid.to_string()),
             SeriesPart::Device | SeriesPart::Unattributed => None,
         };
         let rate = finding.rate.map(|band| band.rate);

@@ -13,8 +13,18 @@ pub struct PolicyConfig {
     pub leak: Rule,
     /// For growth that became faster.
     pub slope_change: Rule,
+    /// For blocks of a KV pool that are held without a reason.
+    pub kv_pool_leak: Rule,
+    /// For what was not given back at a release.
+    pub not_released: Rule,
+    /// For memory without a live owner.
+    pub orphan: Rule,
+    /// For the host memory of a process that keeps rising.
+    pub host_leak: Rule,
     /// For memory that runs out soon.
     pub imminent: Rule,
+    /// For room that slow growth has nearly used up.
+    pub thin_headroom: Rule,
 }
 
 /// What a finding of one kind must be, and for how long, before people are told and told again.
@@ -57,7 +67,12 @@ impl PolicyConfig {
             FindingKind::Growth => &self.growth,
             FindingKind::Leak => &self.leak,
             FindingKind::SlopeChange => &self.slope_change,
+            FindingKind::KvPoolLeak => &self.kv_pool_leak,
+            FindingKind::NotReleased => &self.not_released,
+            FindingKind::Orphan => &self.orphan,
+            FindingKind::HostLeak => &self.host_leak,
             FindingKind::Imminent => &self.imminent,
+            FindingKind::ThinHeadroom => &self.thin_headroom,
         }
     }
 

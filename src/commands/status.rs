@@ -7,7 +7,7 @@ use ebbtide_api::address::{Surroundings, default_socket};
 use ebbtide_api::client::SocketClient;
 use ebbtide_api::wire::{GpuStatus, Level, Status};
 use ebbtide_api::{Client, ClientError};
-use ebbtide_core::{Finding, GpuKind, GpuState, Judgement, ProcSample, Reading, SeriesPart, Ts};
+use ebbtide_core::{Finding, GpuKind, GpuState, Judgement, ProcKey, ProcSample, Reading, SeriesPart, Ts};
 
 use crate::cli::{SocketArgs, StatusArgs};
 use crate::{exit, output};
@@ -165,9 +165,14 @@ pub(crate) fn whom(finding: &Finding) -> String {
     match finding.key.series.part {
         SeriesPart::Device => gpu,
         SeriesPart::Unattributed => format!("the unattributed memory of {gpu}"),
-        SeriesPart::Process(key) if finding.subject.process.is_empty() => format!("process {key} of {gpu}"),
-        SeriesPart::Process(key) => format!("{} (process {key}) of {gpu}", finding.subject.process),
+        SeriesPart::Process(key) => format!("{} of {gpu}", process_named(finding, key)),
+        SeriesPart::Host(key) => format!("the host memory of {}", process_named(finding, key)),
     }
+}
+
+fn process_named(finding: &Finding, key: ProcKey) -> String {
+    let name = &finding.subject.process;
+    if name.is_empty() { format!("process {key}") } else { format!("{name} (process {key})") }
 }
 
 fn shown<T: std::fmt::Display>(reading: &Reading<T>) -> String {

@@ -216,6 +216,7 @@ fn part(series: &SeriesKey) -> Option<SeriesPart> {
         (Metric::UsedBytes, None) => Some(SeriesPart::Device),
         (Metric::UnattributedBytes, None) => Some(SeriesPart::Unattributed),
         (Metric::ProcessBytes, Some(key)) => Some(SeriesPart::Process(key)),
+        (Metric::RssBytes, Some(key)) => Some(SeriesPart::Host(key)),
         _ => None,
     }
 }
@@ -226,6 +227,7 @@ fn stored(series: &SeriesRef) -> SeriesKey {
         SeriesPart::Device => (None, Metric::UsedBytes),
         SeriesPart::Process(key) => (Some(key), Metric::ProcessBytes),
         SeriesPart::Unattributed => (None, Metric::UnattributedBytes),
+        SeriesPart::Host(key) => (Some(key), Metric::RssBytes),
     };
     SeriesKey { gpu: Some(series.gpu.clone()), proc, metric }
 }

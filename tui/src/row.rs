@@ -139,7 +139,17 @@ pub fn judgement(gpu: &GpuStatus, part: SeriesPart) -> Option<&Judgement> {
 /// The cause that matters most among all parts of a GPU's memory: one that rises, or else the device's own.
 #[must_use]
 pub fn gravest(gpu: &GpuStatus) -> Option<Diagnosis> {
-    let graver = [Diagnosis::Leak, Diagnosis::SlopeChange, Diagnosis::Growth];
+    let graver = [
+        Diagnosis::Leak,
+        Diagnosis::SlopeChange,
+        Diagnosis::KvPoolLeak,
+        Diagnosis::NotReleased,
+        Diagnosis::Orphan,
+        Diagnosis::HostLeak,
+        Diagnosis::Growth,
+        Diagnosis::HighWater,
+        Diagnosis::KvGrowth,
+    ];
     let stands = |diagnosis: &Diagnosis| gpu.judgements.iter().any(|j| j.diagnosis == *diagnosis);
     let device = || judgement(gpu, SeriesPart::Device).map(|j| j.diagnosis);
     graver.into_iter().find(stands).or_else(device)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebbtide_core::{
     Absent, Bytes, DeviceMemory, EngineSample, EventKind, FindingEvent, Frame, GpuSample, GpuUuid, Judgement,
-    Ledger, ProcKey, ProcSample, Reading, Sample, SeriesPart, SeriesRef, Subject, Tick, WorldEvent,
+    KvSemantics, Ledger, Liveness, ProcKey, ProcSample, Reading, Sample, SeriesPart, SeriesRef, Subject, Tick, WorldEvent,
 };
 use ebbtide_detect::{DetectConfig, Detector, Load, Observation};
 
@@ -24,6 +24,7 @@ struct Fed {
     value: Reading<Bytes>,
     capacity: Reading<Bytes>,
     load: Load,
+    owners: Reading<u32>,
     events: Vec<EventKind>,
 }
 
@@ -41,6 +42,9 @@ impl Detectors {
             let Some(listed) = view.fresh_entries() else { continue };
             for process in listed {
                 events.extend(self.feed(view, SeriesPart::Process(process.key), &view.process(process)));
+                if let Some(fed) = view.host(process).filter(|_| view.is_first_gpu_of(process)) {
+                    events.extend(self.feed(view, SeriesPart::Host(process.key), &fed));
+                }
             }
             if let Some(fed) = view.unattributed(ledger) {
                 events.extend(self.feed(view, SeriesPart::Unattributed, &fed));
@@ -70,6 +74,7 @@ impl Detectors {
             value: fed.value,
             capacity: fed.capacity,
             load: fed.load,
+            owners: fed.owners,
             events: &fed.events,
         };
         let events = watched.detector.observe(&observation);
@@ -79,7 +84,7 @@ impl Detectors {
     fn close_gone(&mut self, gpu: &GpuSample, listed: &[ProcSample], tick: Tick) -> Vec<FindingEvent> {
         let alive: BTreeSet<ProcKey> = listed.iter().map(|p| p.key).collect();
         let is_gone = |series: &SeriesRef| match series.part {
-            SeriesPart::Process(key) => series.gpu == gpu.uuid && !alive.contains(&key),
+            SeriesPart::Process(key) | SeriesPart::Host(key) => series.gpu == gpu.uuid && !alive.contains(&key),
             SeriesPart::Device | SeriesPart::Unattributed => false,
         };
         let mut events = Vec::new();
@@ -112,9 +117,17 @@ impl<'a> View<'a> {
         (list.listed.seq == self.sample.tick.seq).then_some(list.entries.as_slice())
     }
 
+    /// Whether no GPU before this one lists the process: its host memory is judged once.
+    fn is_first_gpu_of(self, process: &ProcSample) -> bool {
+        let lists = |gpu: &GpuSample| {
+            gpu.processes.as_ref().is_ok_and(|list| list.entries.iter().any(|p| p.key == process.key))
+        };
+        self.sample.gpus.iter().find(|gpu| lists(gpu)).is_none_or(|first| first.uuid == self.gpu.uuid)
+    }
+
     fn subject(self, part: SeriesPart) -> Subject {
         let process = match part {
-            SeriesPart::Process(key) => {
+            SeriesPart::Process(key) | SeriesPart::Host(key) => {
                 self.fresh_entries().and_then(|all| all.iter().find(|p| p.key == key))
             }
             SeriesPart::Device | SeriesPart::Unattributed => None,
@@ -136,6 +149,7 @@ impl<'a> View<'a> {
             value: self.gpu.memory.map(|m| m.used),
             capacity: self.gpu.memory.map(capacity),
             load: total_load(&engines),
+            owners: self.owners(),
             events: self.events(None),
         }
     }
@@ -145,6 +159,7 @@ impl<'a> View<'a> {
             value: process.memory,
             capacity: self.available_to(process),
             load: process.engine.as_ref().map_or_else(|| total_load(&[]), |engine| total_load(&[engine])),
+            owners: owners_of(process),
             events: self.events(Some(process.key)),
         }
     }
@@ -156,8 +171,37 @@ impl<'a> View<'a> {
             value: Ok(Bytes(u64::try_from(rest.0).unwrap_or(0))),
             capacity: self.gpu.memory.map(capacity),
             load: total_load(&[]),
+            // With a listed process that can be found, lists are complete, and this part is nobody's.
+            owners: self.owners().and_then(|alive| if alive > 0 { Ok(0) } else { Err(Absent::NotSupported) }),
             events: self.events(None),
         })
+    }
+
+    /// Resident host memory of a process, up to the limit of its cgroup or what the host has left.
+    fn host(self, process: &ProcSample) -> Option<Fed> {
+        let rss = process.rss.ok()?;
+        let left = self.sample.host.available.map(|available| rss + available);
+        Some(Fed {
+            value: Ok(rss),
+            capacity: match (process.host_limit, left) {
+                (Ok(limit), Ok(left)) => Ok(limit.min(left)),
+                (limit, left) => limit.or(left),
+            },
+            load: total_load(&[]),
+            owners: owners_of(process),
+            events: self.events(Some(process.key)),
+        })
+    }
+
+    /// How many live processes hold this GPU's memory: holders that no list names count, and where nobody is listed
+    /// or the lists are of another PID namespace it is not known.
+    fn owners(self) -> Reading<u32> {
+        let list = self.gpu.processes.as_ref().map_err(|&why| why)?;
+        if list.entries.is_empty() && self.gpu.holders.is_empty() {
+            return Err(Absent::NotSupported);
+        }
+        let listed: Reading<u32> = list.entries.iter().map(owners_of).sum();
+        listed.map(|alive| alive + u32::try_from(self.gpu.holders.len()).unwrap_or(u32::MAX - alive))
     }
 
     /// What a process can grow to: what it has and what is free.
@@ -175,6 +219,19 @@ impl<'a> View<'a> {
     }
 }
 
+/// One live owner, or none: a process that has gone.
+fn owners_of(process: &ProcSample) -> Reading<u32> {
+    match process.liveness {
+        Liveness::Alive if process.key.pid == STAND_IN => Err(Absent::NotSupported),
+        Liveness::Alive => Ok(1),
+        Liveness::Zombie | Liveness::Dead => Ok(0),
+        Liveness::Foreign => Err(Absent::NotSupported),
+    }
+}
+
+/// No process has this number: it stands for what a recorded file does not tell.
+const STAND_IN: u32 = 0;
+
 fn capacity(memory: DeviceMemory) -> Bytes {
     memory.total.saturating_sub(memory.reserved.unwrap_or(Bytes::ZERO))
 }
@@ -188,7 +245,12 @@ fn total_load(engines: &[&EngineSample]) -> Load {
         kv_pool: bytes(|e| e.kv_pool),
         running: count(|e| e.running),
         waiting: count(|e| e.waiting),
+        semantics: engines.iter().map(|e| e.semantics).reduce(both).unwrap_or(KvSemantics::Unknown),
     }
+}
+
+fn both(a: KvSemantics, b: KvSemantics) -> KvSemantics {
+    if a == b { a } else { KvSemantics::Unknown }
 }
 
 fn sum<T>(

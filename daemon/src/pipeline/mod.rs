@@ -170,7 +170,8 @@ impl Pipeline {
     fn is_told_by_a_part(&self, FindingKey { series, kind }: &FindingKey) -> bool {
         series.part == SeriesPart::Device
             && self.open.keys().any(|key| {
-                key.kind == *kind && key.series.gpu == series.gpu && key.series.part != SeriesPart::Device
+                let is_part = matches!(key.series.part, SeriesPart::Process(_) | SeriesPart::Unattributed);
+                is_part && key.kind == *kind && key.series.gpu == series.gpu
             })
     }
 

@@ -68,8 +68,9 @@ impl Player {
                 kv_used: reading(point.kv.map(bytes)),
                 kv_pool: reading(point.pool.map(bytes)),
                 running: reading(point.running),
-                waiting: Err(Absent::NotSupported),
+                ..Load::absent(Absent::NotSupported)
             },
+            owners: Err(Absent::NotSupported),
             events,
         };
         let events = self.detector.observe(&observation);

@@ -37,7 +37,7 @@ pub(crate) struct SeriesReport {
     pub(crate) gpu: String,
     /// The process, where the series is one process's.
     pub(crate) pid: Option<u32>,
-    /// `device`, `process` or `unattributed`.
+    /// `device`, `process`, `unattributed` or `host`.
     pub(crate) part: &'static str,
     /// The last standing cause.
     pub(crate) diagnosis: &'static str,
@@ -192,6 +192,9 @@ impl Watch {
             for process in fresh.into_iter().flat_map(|list| &list.entries) {
                 let value = process.memory.ok().map(ebbtide_core::Bytes::mib);
                 self.value(&gpu.uuid, SeriesPart::Process(process.key), value, sample.tick.at);
+                if let Ok(rss) = process.rss {
+                    self.value(&gpu.uuid, SeriesPart::Host(process.key), Some(rss.mib()), sample.tick.at);
+                }
             }
         }
     }
@@ -246,6 +249,7 @@ impl Watched {
             SeriesPart::Device => (None, "device"),
             SeriesPart::Process(key) => (Some(key.pid), "process"),
             SeriesPart::Unattributed => (None, "unattributed"),
+            SeriesPart::Host(key) => (Some(key.pid), "host"),
         };
         Some(SeriesReport {
             gpu: series.gpu.to_string(),

@@ -103,7 +103,8 @@ impl Seen {
         let mut lines = Vec::new();
         let judgements = status.gpus.iter().flat_map(|gpu| &gpu.judgements);
         if self.growth_at.is_none()
-            && let Some(growing) = judgements.clone().find(|j| j.diagnosis == Diagnosis::Growth)
+            && let Some(growing) =
+                judgements.clone().find(|j| matches!(j.diagnosis, Diagnosis::Growth | Diagnosis::KvGrowth))
         {
             self.growth_at = Some(status.tick.at);
             lines.push(format!("growth: {}", growing.summary));

@@ -33,11 +33,15 @@ pub(super) const fn severity(severity: Severity) -> Style {
 
 pub(super) const fn diagnosis(diagnosis: Diagnosis) -> Style {
     match diagnosis {
-        Diagnosis::Inconclusive => QUIET,
-        Diagnosis::Steady => Style::new().fg(Color::Green),
-        Diagnosis::Growth => Style::new().fg(Color::Cyan),
-        Diagnosis::Leak => LOUD.fg(Color::Red),
-        Diagnosis::SlopeChange => LOUD.fg(Color::Yellow),
+        Diagnosis::Inconclusive | Diagnosis::Restarted => QUIET,
+        Diagnosis::Steady | Diagnosis::Reserved | Diagnosis::Settled => Style::new().fg(Color::Green),
+        Diagnosis::Growth
+        | Diagnosis::WarmingUp
+        | Diagnosis::KvGrowth
+        | Diagnosis::HighWater
+        | Diagnosis::Settling => Style::new().fg(Color::Cyan),
+        Diagnosis::Leak | Diagnosis::KvPoolLeak | Diagnosis::HostLeak => LOUD.fg(Color::Red),
+        Diagnosis::SlopeChange | Diagnosis::NotReleased | Diagnosis::Orphan => LOUD.fg(Color::Yellow),
     }
 }
 
