@@ -1,5 +1,6 @@
 //! The only code that reads hardware, `/proc` and other people's files.
 
+pub mod engine;
 pub mod engine_status;
 pub mod host_gpu;
 pub mod nvml;
