@@ -1,0 +1,24 @@
+//! What a model, a context and a load will need of a GPU's memory, before anything is started.
+//!
+//! Pure: files come in as bytes, and nothing here opens one. A [`Model`] is read from a Hugging Face `config.json`,
+//! from a GGUF header or from the [`catalogue`]; .
+
+pub mod cache;
+pub mod catalogue;
+pub mod config;
+pub mod deployment;
+pub mod kv_type;
+pub mod model;
+pub mod parameters;
+pub mod pool;
+pub mod remainder;
+pub mod span;
+
+pub use cache::Cache;
+pub use config::ConfigError;
+pub use deployment::{Deployment, Engine, Load};
+pub use kv_type::KvType;
+pub use model::{Cross, LayerGroup, Model, Reach, Recurrent, Shape};
+pub use parameters::Parameters;
+pub use remainder::Remainder;
+pub use span::Span;

@@ -1,0 +1,100 @@
+//! The catalogue and the verbatim configurations against the fixture table, to the byte.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::print_stdout, reason = "the figures are what the tests are for")]
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use ebbtide_plan::{KvType, Model, Reach, catalogue};
+
+type Row = HashMap<String, String>;
+
+fn fixtures() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+fn rows() -> Vec<Row> {
+    csv::Reader::from_path(fixtures().join("models.csv")).unwrap().deserialize().map(Result::unwrap).collect()
+}
+
+fn number(row: &Row, column: &str) -> u64 {
+    row[column].parse().unwrap_or(0)
+}
+
+/// The total behind the last `=` of a sum, as the table writes states.
+fn state_elements(row: &Row) -> u64 {
+    row["recurrent_state_elems_per_seq"].rsplit('=').next().unwrap().trim().parse().unwrap_or(0)
+}
+
+fn layers(model: &Model, full: bool) -> u64 {
+    model.groups.iter().filter(|group| (group.reach == Reach::Full) == full).map(|group| group.layers).sum()
+}
+
+fn assert_matches(row: &Row, model: &Model) {
+    let name = &row["model"];
+    let whole = |column| number(row, column);
+    assert_eq!(model.kv_per_token(KvType::F16).0, whole("kv_bytes_per_token_fp16_all_layers"), "{name}");
+    assert_eq!(
+        model.kv_per_token_beyond(KvType::F16).0,
+        whole("kv_bytes_per_token_fp16_beyond_window"),
+        "{name} beyond its window"
+    );
+    assert_eq!(
+        model.window_per_request(KvType::F16).0,
+        whole("window_cap_bytes_per_seq_fp16"),
+        "{name} window"
+    );
+    assert_eq!(
+        (layers(model, true), layers(model, false)),
+        (whole("kv_layers_full"), whole("kv_layers_window")),
+        "{name}"
+    );
+    assert_eq!(model.recurrent.map_or(0, |r| r.elements()), state_elements(row), "{name} state");
+    assert_eq!(model.layers, whole("num_hidden_layers"), "{name} layers");
+}
+
+#[test]
+fn all_models_of_the_catalogue_are_exact() {
+    let rows = rows();
+    assert_eq!(rows.len(), 69);
+    for row in &rows {
+        let entry = catalogue::entries().into_iter().find(|entry| entry.name == row["model"]).unwrap();
+        assert_matches(row, &entry.model().unwrap());
+    }
+    println!(
+        "catalogue: {} of {} models exact in bytes a token, window, state and layers",
+        rows.len(),
+        rows.len()
+    );
+}
+
+#[test]
+fn verbatim_configurations_are_exact() {
+    let rows = rows();
+    let mut seen = 0;
+    for file in fs::read_dir(fixtures().join("model-configs")).unwrap() {
+        let file = file.unwrap().file_name().into_string().unwrap();
+        let model =
+            Model::from_config(&fs::read(fixtures().join("model-configs").join(&file)).unwrap()).unwrap();
+        let row = rows
+            .iter()
+            .find(|row| row["config_source"].contains(&file))
+            .unwrap_or_else(|| panic!("no row names {file}"));
+        assert_matches(row, &model);
+        seen += 1;
+    }
+    assert_eq!(seen, 27);
+}
+
+#[test]
+fn what_goes_beside_keys_and_values_is_counted_apart() {
+    let model = |name| catalogue::find(name).unwrap().model().unwrap();
+    // 132 bytes in each of 61 layers; 656 bytes a layer in the FP8 layout of sparse attention.
+    assert_eq!(model("deepseek-v3.2").index_per_token().0, 8052);
+    assert_eq!(model("deepseek-v3.2").kv_per_token(KvType::Fp8).0, 40_016);
+    assert_eq!(model("deepseek-v3").draft_per_token(KvType::F16).0, 1152);
+    // 1500 positions over 32 layers: 234.4 MiB.
+    assert_eq!(model("whisper-large-v3").cross_per_request(KvType::F16).0, 1500 * 163_840);
+}
