@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ebbtide_core::{AlertEvent, AlertTransition, TickRecord};
+use ebbtide_core::{AlertEvent, AlertTransition, TickRecord, Ts};
 use ebbtide_notify::{DeliveryReport, Outcome};
 use ebbtide_store::{DeliveryId, Error, Settlement, Verdicts, Writer};
 use tracing::{info, warn};
@@ -40,19 +40,22 @@ impl SharedHealth {
     }
 }
 
-/// What names one delivery in a report: the queue of each sink keeps their order.
-type DeliveryName = (Arc<str>, String, AlertTransition);
+/// What names one delivery in a report. Where two bear the same name, the queue of the sink keeps their order.
+type DeliveryName = (Arc<str>, String, AlertTransition, Ts);
 
 /// The writer with its books.
 pub(crate) struct Books {
     writer: Writer,
     pending: HashMap<DeliveryName, VecDeque<DeliveryId>>,
+    /// Deliveries that have ended and are still pending in the store, which was not to be written. Never more than
+    /// there were in the sinks' queues: while nothing can be written, no new numbers are given.
+    unsettled: VecDeque<(DeliveryId, Settlement)>,
     health: SharedHealth,
 }
 
 impl Books {
     pub(crate) fn new(writer: Writer, health: SharedHealth) -> Self {
-        Self { writer, pending: HashMap::new(), health }
+        Self { writer, pending: HashMap::new(), unsettled: VecDeque::new(), health }
     }
 
     pub(crate) fn health(&self) -> &SharedHealth {
@@ -68,6 +71,7 @@ impl Books {
                 h.stored_ticks += 1;
                 h.last_stored_seq = Some(record.tick.seq);
             });
+            self.note_settlements().await;
         }
         stored
     }
@@ -80,32 +84,38 @@ impl Books {
 
     /// Expects a report of this delivery.
     pub(crate) fn expect(&mut self, sink: &str, event: &AlertEvent, id: DeliveryId) {
-        let name = (Arc::from(sink), event.alert.fingerprint.clone(), event.transition);
+        let name = (Arc::from(sink), event.alert.fingerprint.clone(), event.transition, event.at);
         self.pending.entry(name).or_default().push_back(id);
     }
 
-    /// Notes how a delivery ended. A dropped one stays pending in the store, and is told after a restart.
+    /// Notes how a delivery ended.
     pub(crate) async fn settle(&mut self, report: DeliveryReport) {
         let how = match report.outcome {
             Outcome::Retrying { .. } => return,
-            Outcome::Delivered => Some(Settlement::Delivered),
-            Outcome::GivenUp { .. } => Some(Settlement::GivenUp),
-            Outcome::Dropped => None,
+            Outcome::Delivered => Settlement::Delivered,
+            Outcome::GivenUp { .. } => Settlement::GivenUp,
         };
         self.health.note(|h| match how {
-            Some(Settlement::Delivered) => h.delivered += 1,
-            Some(Settlement::GivenUp) => h.undelivered += 1,
-            None => h.dropped_deliveries += 1,
+            Settlement::Delivered => h.delivered += 1,
+            Settlement::GivenUp => h.undelivered += 1,
         });
-        let name = (report.sink, report.fingerprint, report.transition);
+        let name = (report.sink, report.fingerprint, report.transition, report.at);
         let Some(ids) = self.pending.get_mut(&name) else { return };
-        let id = ids.pop_front();
+        self.unsettled.extend(ids.pop_front().map(|id| (id, how)));
         if ids.is_empty() {
             self.pending.remove(&name);
         }
-        if let (Some(id), Some(how)) = (id, how) {
+        self.note_settlements().await;
+    }
+
+    /// Writes down how deliveries ended, as far as the store can be written: what stays is told again after a restart.
+    async fn note_settlements(&mut self) {
+        while let Some(&(id, how)) = self.unsettled.front() {
             let written = within(self.writer.settle(id, how)).await;
-            self.judge(written);
+            if self.judge(written).is_none() {
+                return;
+            }
+            self.unsettled.pop_front();
         }
     }
 
@@ -139,3 +149,6 @@ async fn within<T>(write: impl Future<Output = Result<T, Error>>) -> Result<T, S
         Err(_) => Err(format!("the disk has not answered within {} s", WRITE_DEADLINE.as_secs())),
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -11,7 +11,7 @@ use ebbtide_api::server::{Api, BindError, ServeError, Socket};
 use ebbtide_api::wire::{Health, Level, SCHEMA, Status};
 use ebbtide_core::{Absent, AlertEvent, HostSample, Sample, Tick, Ts};
 use ebbtide_detect::DetectConfig;
-use ebbtide_notify::{DeliveryReport, Dispatcher, StartError};
+use ebbtide_notify::StartError;
 use ebbtide_probe::{Probe, ProbeError};
 use ebbtide_store::Writer;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -101,7 +101,7 @@ async fn supervise(config: &Config, stop: impl Future<Output = ()>) -> Result<()
     let health = SharedHealth::default();
     let (ops, queue) = mpsc::channel(keeper::QUEUE);
     let (reports, reported) = mpsc::channel(keeper::REPORT_QUEUE);
-    let dispatcher = dispatcher(config, reports)?;
+    let dispatcher = keeper::dispatcher(config.sinks.clone(), reports).map_err(RunError::Sinks)?;
     let books = Books::new(Writer::new(&config.store.path), health.clone());
     let keeper =
         tokio::spawn(Keeper::new(books, dispatcher, past.undelivered).run(queue, reported, STOP_DEADLINE));
@@ -136,16 +136,6 @@ fn pipeline_config(config: &Config) -> PipelineConfig {
 
 fn socket(config: &Config) -> PathBuf {
     config.api.socket.clone().unwrap_or_else(|| default_socket(&Surroundings::here()))
-}
-
-/// The reports go to the keeper's task; on a sink's own thread it is no harm to wait for room there.
-fn dispatcher(config: &Config, reports: mpsc::Sender<DeliveryReport>) -> Result<Dispatcher, RunError> {
-    let report = move |report| {
-        if reports.blocking_send(report).is_err() {
-            debug!("a delivery ended after the daemon did");
-        }
-    };
-    Dispatcher::start(config.sinks.clone(), report).map_err(RunError::Sinks)
 }
 
 type ApiTask = JoinHandle<Result<(), ServeError>>;

@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use ebbtide_core::{AlertEvent, FindingEvent, TickRecord};
-use ebbtide_notify::{DeliveryReport, Dispatcher};
+use ebbtide_notify::{DeliveryReport, Dispatcher, Handed, SinkConfig, StartError};
 use ebbtide_store::{DeliveryId, Pending, Verdicts};
 use tokio::sync::mpsc;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::books::Books;
 
@@ -48,6 +48,21 @@ impl Decisions {
     }
 }
 
+/// The sinks, whose reports go to the keeper's task: on a sink's own thread it is no harm to wait for room there.
+///
+/// # Errors
+/// When the system has no thread or no file descriptor left.
+pub(crate) fn dispatcher(
+    sinks: Vec<SinkConfig>,
+    reports: mpsc::Sender<DeliveryReport>,
+) -> Result<Dispatcher, StartError> {
+    Dispatcher::start(sinks, move |report| {
+        if reports.blocking_send(report).is_err() {
+            debug!("a delivery ended after the daemon did");
+        }
+    })
+}
+
 /// The task.
 pub(crate) struct Keeper {
     books: Books,
@@ -58,16 +73,13 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// Takes over the writer and the sinks, and tells again what an earlier run did not bring to its end.
-    pub(crate) fn new(mut books: Books, dispatcher: Dispatcher, left: Vec<Pending>) -> Self {
-        for pending in left {
-            if dispatcher.deliver_to(&pending.sink, &pending.event) {
-                books.expect(&pending.sink, &pending.event, pending.id);
-            } else {
-                info!(sink = %pending.sink, "a delivery is left for a sink that is no longer configured");
-            }
-        }
+    pub(crate) fn new(books: Books, dispatcher: Dispatcher, left: Vec<Pending>) -> Self {
         let sinks = dispatcher.sinks().map(str::to_owned).collect();
-        Self { books, dispatcher, sinks, backlog: VecDeque::new() }
+        let mut keeper = Self { books, dispatcher, sinks, backlog: VecDeque::new() };
+        for Pending { sink, event, id } in left {
+            keeper.hand_over(&sink, &event, Some(id));
+        }
+        keeper
     }
 
     /// Works until `ops` ends; `limit` is how long the sinks may then take to finish.
@@ -150,11 +162,23 @@ impl Keeper {
 
     /// Hands events to the sinks; `ids` name the deliveries in the store, event by event and sink by sink.
     fn tell(&mut self, events: &[AlertEvent], ids: Vec<DeliveryId>) {
-        let deliveries = events.iter().flat_map(|event| self.sinks.iter().map(move |sink| (sink, event)));
-        for ((sink, event), id) in deliveries.zip(ids) {
-            self.books.expect(sink, event, id);
+        let (sinks, mut ids) = (self.sinks.clone(), ids.into_iter());
+        for event in events {
+            sinks.iter().for_each(|sink| self.hand_over(sink, event, ids.next()));
         }
-        events.iter().for_each(|event| self.dispatcher.deliver(event));
+    }
+
+    /// Hands one event to one sink. What finds no room is counted; in the store it stays pending, and is told after
+    /// a restart.
+    fn hand_over(&mut self, sink: &str, event: &AlertEvent, id: Option<DeliveryId>) {
+        match self.dispatcher.deliver(sink, event) {
+            Handed::Queued => id.into_iter().for_each(|id| self.books.expect(sink, event, id)),
+            Handed::Full => {
+                warn!(sink, fingerprint = event.alert.fingerprint, "an alert found the sink's queue full");
+                self.books.health().note(|h| h.dropped_deliveries += 1);
+            }
+            Handed::NoSuchSink => info!(sink, "a delivery is left for a sink that is no longer configured"),
+        }
     }
 
     /// Lets the sinks finish, notes what they report meanwhile, closes the store.
@@ -176,3 +200,6 @@ impl Keeper {
         books.close().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

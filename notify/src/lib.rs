@@ -15,5 +15,5 @@ pub use message::Message;
 pub use policy::Policy;
 pub use rules::{PolicyConfig, Rule};
 pub use sinks::{
-    DeliveryReport, Dispatcher, ExecConfig, Outcome, SinkConfig, SinkError, StartError, WebhookConfig,
+    DeliveryReport, Dispatcher, ExecConfig, Handed, Outcome, SinkConfig, SinkError, StartError, WebhookConfig,
 };

@@ -33,12 +33,6 @@ impl Message {
         Ok(Self { event: event.clone(), json })
     }
 
-    /// What is told.
-    #[must_use]
-    pub const fn event(&self) -> &AlertEvent {
-        &self.event
-    }
-
     /// The event as one line of JSON: `{"schema":1,"transition":...,"at":...,"alert":{...}}`.
     #[must_use]
     pub fn json(&self) -> &str {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use dispatcher::{DeliveryReport, Dispatcher, MAX_ATTEMPTS, Outcome, QUEUE_EVENTS, StartError};
+pub use dispatcher::{DeliveryReport, Dispatcher, Handed, MAX_ATTEMPTS, Outcome, QUEUE_EVENTS, StartError};
 pub use exec::{ExecConfig, TERM_GRACE};
 pub use hook_file::HookFileError;
 pub use supervision::MAX_OUTPUT_BYTES;

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebbtide_core::{
     Absent, Bytes, DeviceMemory, EngineSample, EventKind, FindingEvent, Frame, GpuSample, GpuUuid, Judgement,
-    KvSemantics, Ledger, Liveness, ProcKey, ProcSample, Reading, Sample, SeriesPart, SeriesRef, Subject, Tick, WorldEvent,
+    KvSemantics, Ledger, Liveness, ProcKey, ProcSample, Reading, Sample, SeriesPart, SeriesRef, Subject,
+    Tick, WorldEvent,
 };
 use ebbtide_detect::{DetectConfig, Detector, Load, Observation};
 
@@ -84,7 +85,9 @@ impl Detectors {
     fn close_gone(&mut self, gpu: &GpuSample, listed: &[ProcSample], tick: Tick) -> Vec<FindingEvent> {
         let alive: BTreeSet<ProcKey> = listed.iter().map(|p| p.key).collect();
         let is_gone = |series: &SeriesRef| match series.part {
-            SeriesPart::Process(key) | SeriesPart::Host(key) => series.gpu == gpu.uuid && !alive.contains(&key),
+            SeriesPart::Process(key) | SeriesPart::Host(key) => {
+                series.gpu == gpu.uuid && !alive.contains(&key)
+            }
             SeriesPart::Device | SeriesPart::Unattributed => false,
         };
         let mut events = Vec::new();

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ebbtide_core::{AlertEvent, AlertTransition};
+use ebbtide_core::{AlertEvent, AlertTransition, Ts};
 
 use super::backoff::Backoff;
 use super::halt::{Halt, HaltSwitch};
@@ -32,7 +32,9 @@ pub struct DeliveryReport {
     pub fingerprint: String,
     /// Which event of it.
     pub transition: AlertTransition,
-    /// The number of the try, from 1; 0 where there was none.
+    /// When that event was.
+    pub at: Ts,
+    /// The number of the try, from 1.
     pub attempt: u32,
     /// What became of it.
     pub outcome: Outcome,
@@ -55,8 +57,17 @@ pub enum Outcome {
         /// What happened.
         reason: String,
     },
-    /// It was never tried: the sink's queue was full.
-    Dropped,
+}
+
+/// What became of an event that was handed to a sink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handed {
+    /// The sink has it; reports follow.
+    Queued,
+    /// Its queue is full, so the event was dropped: nothing of it is reported.
+    Full,
+    /// There is no sink of that name.
+    NoSuchSink,
 }
 
 /// Why the dispatcher could not start.
@@ -76,7 +87,6 @@ pub struct StartError {
 pub struct Dispatcher {
     lanes: Vec<Lane>,
     halt: HaltSwitch,
-    report: Arc<Report>,
     /// Hangs up when the last sink's thread has ended.
     ended: Receiver<Infallible>,
 }
@@ -86,13 +96,14 @@ type Report = dyn Fn(DeliveryReport) + Send + Sync;
 /// The dispatcher's side of one sink.
 struct Lane {
     name: Arc<str>,
-    queue: SyncSender<Arc<Message>>,
+    queue: SyncSender<AlertEvent>,
     /// Events that were queued and are not yet delivered or given up.
     pending: Arc<AtomicU64>,
 }
 
 impl Dispatcher {
-    /// Starts one thread a sink. `report` hears of every try, on the sinks' threads; it must not block for long.
+    /// Starts one thread a sink. `report` hears of every try, on the sinks' threads and never on a caller's; while it
+    /// blocks, that sink waits.
     ///
     /// A sink that cannot work as configured starts nevertheless and fails its deliveries by name: a hook may be
     /// installed later. [`SinkConfig::check`] says so beforehand.
@@ -103,33 +114,34 @@ impl Dispatcher {
         sinks: Vec<SinkConfig>,
         report: impl Fn(DeliveryReport) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
-        Self::paced(sinks, Arc::new(report), Backoff::default())
+        let report: Arc<Report> = Arc::new(report);
+        Self::paced(sinks, &report, Backoff::default())
     }
 
-    fn paced(sinks: Vec<SinkConfig>, report: Arc<Report>, backoff: Backoff) -> Result<Self, StartError> {
+    fn paced(sinks: Vec<SinkConfig>, report: &Arc<Report>, backoff: Backoff) -> Result<Self, StartError> {
         let (switch, halt) = Halt::new().map_err(|source| StartError { sink: "(any)".into(), source })?;
         let (alive, ended) = mpsc::channel();
         let mut lanes = Vec::with_capacity(sinks.len());
         for config in sinks {
             let name: Arc<str> = unique_name(&config, &lanes).into();
-            let (queue, messages) = mpsc::sync_channel(QUEUE_EVENTS);
+            let (queue, events) = mpsc::sync_channel(QUEUE_EVENTS);
             let pending = Arc::new(AtomicU64::new(0));
             let worker = Worker {
                 name: Arc::clone(&name),
                 sink: Sink::new(config),
                 backoff,
                 halt: halt.clone(),
-                report: Arc::clone(&report),
+                report: Arc::clone(report),
                 pending: Arc::clone(&pending),
                 _alive: alive.clone(),
             };
             thread::Builder::new()
                 .name("sink".into())
-                .spawn(move || worker.run(&messages))
+                .spawn(move || worker.run(&events))
                 .map_err(|source| StartError { sink: name.to_string(), source })?;
             lanes.push(Lane { name, queue, pending });
         }
-        Ok(Self { lanes, halt: switch, report, ended })
+        Ok(Self { lanes, halt: switch, ended })
     }
 
     /// The names of the sinks, in the order of the configuration.
@@ -137,38 +149,19 @@ impl Dispatcher {
         self.lanes.iter().map(|lane| &*lane.name)
     }
 
-    /// Hands an event to every sink and returns at once. Where a queue is full the event is dropped for that sink,
-    /// which is reported as [`Outcome::Dropped`].
-    pub fn deliver(&self, event: &AlertEvent) {
-        self.hand_to(event, &|_| true);
-    }
-
-    /// Hands an event to one sink, as [`Dispatcher::deliver`] does to all; whether there is a sink of that name.
-    pub fn deliver_to(&self, sink: &str, event: &AlertEvent) -> bool {
-        self.hand_to(event, &|name| name == sink)
-    }
-
-    fn hand_to(&self, event: &AlertEvent, wanted: &dyn Fn(&str) -> bool) -> bool {
-        let message = match Message::new(event) {
-            Ok(message) => Arc::new(message),
-            Err(error) => {
-                tracing::error!(%error, fingerprint = event.alert.fingerprint, "an alert has no form in JSON");
-                return false;
-            }
+    /// Hands an event to one sink and returns at once.
+    pub fn deliver(&self, sink: &str, event: &AlertEvent) -> Handed {
+        let Some(lane) = self.lanes.iter().find(|lane| &*lane.name == sink) else {
+            return Handed::NoSuchSink;
         };
-        let mut found = false;
-        for lane in self.lanes.iter().filter(|lane| wanted(&lane.name)) {
-            found = true;
-            lane.pending.fetch_add(1, Ordering::Relaxed);
-            match lane.queue.try_send(Arc::clone(&message)) {
-                Ok(()) => {}
-                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                    lane.pending.fetch_sub(1, Ordering::Relaxed);
-                    (self.report)(DeliveryReport::of(&lane.name, &message, 0, Outcome::Dropped));
-                }
+        lane.pending.fetch_add(1, Ordering::Relaxed);
+        match lane.queue.try_send(event.clone()) {
+            Ok(()) => Handed::Queued,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                lane.pending.fetch_sub(1, Ordering::Relaxed);
+                Handed::Full
             }
         }
-        found
     }
 
     /// Lets the sinks work off what they hold, at most for `limit`, and returns how many deliveries were left.
@@ -195,12 +188,12 @@ fn unique_name(config: &SinkConfig, others: &[Lane]) -> String {
 }
 
 impl DeliveryReport {
-    fn of(sink: &Arc<str>, message: &Message, attempt: u32, outcome: Outcome) -> Self {
-        let event = message.event();
+    fn of(sink: &Arc<str>, event: &AlertEvent, attempt: u32, outcome: Outcome) -> Self {
         Self {
             sink: Arc::clone(sink),
             fingerprint: event.alert.fingerprint.clone(),
             transition: event.transition,
+            at: event.at,
             attempt,
             outcome,
         }
@@ -219,9 +212,9 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(&self, messages: &Receiver<Arc<Message>>) {
-        for message in messages {
-            if self.halt.expired() || !self.carry(&message) {
+    fn run(&self, events: &Receiver<AlertEvent>) {
+        for event in events {
+            if self.halt.expired() || !self.carry(&event) {
                 // What remains stays pending, which is how the dispatcher counts it.
                 continue;
             }
@@ -230,28 +223,35 @@ impl Worker {
     }
 
     /// Tries until the event is delivered or given up; `false` where the daemon's end came first.
-    fn carry(&self, message: &Message) -> bool {
+    fn carry(&self, event: &AlertEvent) -> bool {
+        let message = match Message::new(event) {
+            Ok(message) => message,
+            Err(error) => {
+                self.tell(event, 1, Outcome::GivenUp { reason: format!("it has no form in JSON: {error}") });
+                return true;
+            }
+        };
         let salt = fnv1a(message.idempotency_key().as_bytes());
         for attempt in 1..=MAX_ATTEMPTS {
-            let (reason, after) = match self.sink.attempt(message, &self.halt) {
+            let (reason, after) = match self.sink.attempt(&message, &self.halt) {
                 Attempt::Delivered => {
-                    self.tell(message, attempt, Outcome::Delivered);
+                    self.tell(event, attempt, Outcome::Delivered);
                     return true;
                 }
                 Attempt::Failed { reason } => {
-                    self.tell(message, attempt, Outcome::GivenUp { reason });
+                    self.tell(event, attempt, Outcome::GivenUp { reason });
                     return true;
                 }
                 Attempt::Retry { reason, after } => (reason, after),
             };
             if attempt == MAX_ATTEMPTS {
                 let reason = format!("{reason}; given up after {attempt} tries");
-                self.tell(message, attempt, Outcome::GivenUp { reason });
+                self.tell(event, attempt, Outcome::GivenUp { reason });
                 return true;
             }
             let wait = self.backoff.after(attempt, salt).max(after.unwrap_or_default());
             let ending = self.halt.deadline().is_some();
-            self.tell(message, attempt, Outcome::Retrying { reason, wait });
+            self.tell(event, attempt, Outcome::Retrying { reason, wait });
             if ending {
                 return false;
             }
@@ -261,9 +261,9 @@ impl Worker {
         true
     }
 
-    fn tell(&self, message: &Message, attempt: u32, outcome: Outcome) {
+    fn tell(&self, event: &AlertEvent, attempt: u32, outcome: Outcome) {
         match &outcome {
-            Outcome::Delivered | Outcome::Dropped => {}
+            Outcome::Delivered => {}
             Outcome::Retrying { reason, wait } => {
                 tracing::warn!(sink = %self.name, attempt, reason, ?wait, "an alert is not delivered yet");
             }
@@ -271,7 +271,7 @@ impl Worker {
                 tracing::error!(sink = %self.name, attempt, reason, "an alert is not delivered");
             }
         }
-        (self.report)(DeliveryReport::of(&self.name, message, attempt, outcome));
+        (self.report)(DeliveryReport::of(&self.name, event, attempt, outcome));
     }
 }
 

@@ -15,11 +15,18 @@ fn shell(script: &str) -> SinkConfig {
 fn start(sinks: Vec<SinkConfig>, backoff: Backoff) -> (Dispatcher, Receiver<DeliveryReport>) {
     let (sender, reports) = mpsc::channel();
     let sender = Mutex::new(sender);
-    let report = Arc::new(move |report| {
+    let report: Arc<Report> = Arc::new(move |report| {
         // The test may have ended by now.
         let _heard = sender.lock().unwrap().send(report);
     });
-    (Dispatcher::paced(sinks, report, backoff).unwrap(), reports)
+    (Dispatcher::paced(sinks, &report, backoff).unwrap(), reports)
+}
+
+/// Hands an event to every sink.
+fn deliver(dispatcher: &Dispatcher, event: &AlertEvent) {
+    for sink in dispatcher.sinks() {
+        assert_eq!(dispatcher.deliver(sink, event), Handed::Queued, "{sink}");
+    }
 }
 
 fn next(reports: &Receiver<DeliveryReport>) -> DeliveryReport {
@@ -37,7 +44,7 @@ fn every_sink_gets_every_event_in_order_and_shutdown_works_off_the_queue() {
     let (dispatcher, _reports) =
         start(vec![shell(&script), SinkConfig::Webhook(WebhookConfig::new(web.url()))], QUICK);
     for n in 0..5 {
-        dispatcher.deliver(&AlertEvent { at: ebbtide_core::Ts(n), ..firing() });
+        deliver(&dispatcher, &AlertEvent { at: Ts(n), ..firing() });
     }
     assert_eq!(dispatcher.shutdown(LONG), 0);
     assert_eq!(std::fs::read_to_string(&log).unwrap(), "0\n1\n2\n3\n4\n");
@@ -50,7 +57,7 @@ fn every_sink_gets_every_event_in_order_and_shutdown_works_off_the_queue() {
 fn what_fails_for_a_while_is_tried_again_with_the_same_key() {
     let web = Web::answering(&["503 Service Unavailable", "503 Service Unavailable", "200 OK"]);
     let (dispatcher, reports) = start(vec![SinkConfig::Webhook(WebhookConfig::new(web.url()))], QUICK);
-    dispatcher.deliver(&firing());
+    deliver(&dispatcher, &firing());
     assert!(matches!(next(&reports).outcome, Outcome::Retrying { .. }));
     assert!(matches!(next(&reports).outcome, Outcome::Retrying { .. }));
     let last = next(&reports);
@@ -64,7 +71,7 @@ fn what_fails_for_a_while_is_tried_again_with_the_same_key() {
 #[test]
 fn what_never_works_is_given_up_after_a_bounded_number_of_tries() {
     let (dispatcher, reports) = start(vec![shell("exit 75")], QUICK);
-    dispatcher.deliver(&firing());
+    deliver(&dispatcher, &firing());
     let outcomes: Vec<DeliveryReport> = (0..MAX_ATTEMPTS).map(|_| next(&reports)).collect();
     let last = outcomes.last().unwrap();
     assert_eq!(last.attempt, MAX_ATTEMPTS);
@@ -73,7 +80,7 @@ fn what_never_works_is_given_up_after_a_bounded_number_of_tries() {
 }
 
 #[test]
-fn a_stuck_sink_blocks_neither_the_caller_nor_the_others_and_its_drops_are_told() {
+fn a_stuck_sink_blocks_neither_the_caller_nor_the_others_and_what_it_cannot_take_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let gate = dir.path().join("gate");
     assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());
@@ -81,26 +88,16 @@ fn a_stuck_sink_blocks_neither_the_caller_nor_the_others_and_its_drops_are_told(
     let web = Web::answering(&["200 OK"]);
     let (dispatcher, reports) = start(vec![stuck, SinkConfig::Webhook(WebhookConfig::new(web.url()))], QUICK);
     let many = QUEUE_EVENTS + 20;
-    let mut delivered = 0;
+    let [stuck, web_sink]: [String; 2] =
+        dispatcher.sinks().map(str::to_owned).collect::<Vec<_>>().try_into().unwrap();
     let mut dropped = 0;
     for _ in 0..many {
-        dispatcher.deliver(&firing());
+        dropped += usize::from(dispatcher.deliver(&stuck, &firing()) == Handed::Full);
         // The web sink is waited for, so that only the stuck one can fall behind.
-        loop {
-            match next(&reports) {
-                report if report.outcome == Outcome::Dropped => {
-                    assert!(report.sink.starts_with("exec"));
-                    dropped += 1;
-                }
-                report => {
-                    assert_eq!((&*report.sink, report.outcome), ("webhook 127.0.0.1", Outcome::Delivered));
-                    delivered += 1;
-                    break;
-                }
-            }
-        }
+        assert_eq!(dispatcher.deliver(&web_sink, &firing()), Handed::Queued);
+        let report = next(&reports);
+        assert_eq!((&*report.sink, report.outcome), ("webhook 127.0.0.1", Outcome::Delivered));
     }
-    assert_eq!(delivered, many);
     assert!((19..=20).contains(&dropped), "one may be in the sink's hands: {dropped}");
     let left = dispatcher.shutdown(Duration::from_millis(300));
     assert_eq!(left as usize, many - dropped);
@@ -109,7 +106,7 @@ fn a_stuck_sink_blocks_neither_the_caller_nor_the_others_and_its_drops_are_told(
 #[test]
 fn shutdown_does_not_wait_for_a_back_off() {
     let (dispatcher, reports) = start(vec![shell("exit 75")], SLOW);
-    dispatcher.deliver(&firing());
+    deliver(&dispatcher, &firing());
     assert!(matches!(next(&reports).outcome, Outcome::Retrying { .. }));
     assert_eq!(dispatcher.shutdown(Duration::from_secs(60)), 1);
     assert!(matches!(next(&reports).outcome, Outcome::Retrying { .. }), "one last try is made");
@@ -123,7 +120,7 @@ fn a_script_that_is_run_by_its_own_name_is_delivered_to() {
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let argv = vec![path.to_str().unwrap().to_owned()];
     let (dispatcher, reports) = start(vec![SinkConfig::Exec(ExecConfig::new(argv))], QUICK);
-    dispatcher.deliver(&firing());
+    deliver(&dispatcher, &firing());
     let outcome = loop {
         // Another test's fork may hold the file open for a moment: then it is tried again.
         match next(&reports).outcome {
@@ -142,8 +139,8 @@ fn a_delivery_left_over_goes_to_its_own_sink_alone() {
     let (dispatcher, _reports) = start(vec![shell(&script("a")), shell(&script("b"))], QUICK);
     let names: Vec<String> = dispatcher.sinks().map(str::to_owned).collect();
     assert!(names[0] != names[1], "{names:?}");
-    assert!(dispatcher.deliver_to(&names[1], &firing()));
-    assert!(!dispatcher.deliver_to("no such sink", &firing()));
+    assert_eq!(dispatcher.deliver(&names[1], &firing()), Handed::Queued);
+    assert_eq!(dispatcher.deliver("no such sink", &firing()), Handed::NoSuchSink);
     assert_eq!(dispatcher.shutdown(LONG), 0);
     assert!(!dir.path().join("a").exists());
     assert_eq!(std::fs::read_to_string(dir.path().join("b")).unwrap(), "told\n");
