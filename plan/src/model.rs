@@ -101,6 +101,8 @@ pub struct Recurrent {
     pub convolution: u64,
     /// Bytes of a state element: 4 where the model keeps it in float32, 2 otherwise.
     pub state_bytes: u64,
+    /// Bytes of an element of the convolution window: 2, in llama.cpp 4.
+    pub convolution_bytes: u64,
 }
 
 impl Recurrent {
@@ -110,10 +112,11 @@ impl Recurrent {
         self.layers.saturating_mul(self.state.saturating_add(self.convolution))
     }
 
-    /// Bytes of one layer for one request; the convolution window is kept in 16 bits.
+    /// Bytes of one layer for one request.
     #[must_use]
     pub const fn layer_bytes(&self) -> u64 {
-        self.state.saturating_mul(self.state_bytes).saturating_add(self.convolution.saturating_mul(2))
+        let window = self.convolution.saturating_mul(self.convolution_bytes);
+        self.state.saturating_mul(self.state_bytes).saturating_add(window)
     }
 }
 

@@ -29,7 +29,13 @@ fn reach() -> impl Strategy<Value = Reach> {
 
 fn recurrent() -> impl Strategy<Value = Recurrent> {
     (1u64..64, 1u64..1_000_000, 0u64..100_000, select(vec![2u64, 4])).prop_map(
-        |(layers, state, convolution, state_bytes)| Recurrent { layers, state, convolution, state_bytes },
+        |(layers, state, convolution, state_bytes)| Recurrent {
+            layers,
+            state,
+            convolution,
+            state_bytes,
+            convolution_bytes: 2,
+        },
     )
 }
 

@@ -20,7 +20,8 @@ pub(super) fn recurrent(fields: &Fields<'_>, roles: &[Role]) -> Result<Option<Re
     let readers = [delta_net, kimi_delta, mamba2, mamba1, short_convolution];
     for reader in readers {
         if let Some(Elements { state, convolution }) = reader(fields)? {
-            return Ok(Some(Recurrent { layers, state, convolution, state_bytes: state_bytes(fields) }));
+            let state_bytes = state_bytes(fields);
+            return Ok(Some(Recurrent { layers, state, convolution, state_bytes, convolution_bytes: 2 }));
         }
     }
     Err(ConfigError::Unsupported(format!("the recurrent state of {}", fields.family())))
