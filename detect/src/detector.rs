@@ -13,9 +13,10 @@ use crate::forecast::{self, Headroom};
 use crate::ladder::{Closed, Ladder, RING};
 use crate::observation::{Load, Observation};
 use crate::report::{self, Now, Report};
+use crate::scene::{Scene, detectable};
 use crate::sentence::{self, Silence, amount};
 use crate::trend::theil_sen;
-use crate::verdict::{Scene, Verdict, detectable};
+use crate::verdict::Verdict;
 
 /// After an event nothing is called steady for so long, in seconds.
 const SETTLE_S: f64 = 60.0;
@@ -33,6 +34,18 @@ const RESTART_OF_CAPACITY: f64 = 0.02;
 const REPORT_RUNG: usize = 3;
 /// The rung whose ring (4 min) says what was held in the last minutes.
 const RESTART_RUNG: usize = 3;
+
+/// The most that warm-up is believed to add where the capacity is not known, in MiB. Measured warm-ups of engines
+/// (first long prompts, graph capture, autotuning) add 0.5 to 6 GiB.
+const WARM_UP_MIB: f64 = 8192.0;
+/// The same as a share of the capacity: what is captured and tuned grows with the model, and that with the card.
+const WARM_UP_SHARE: f64 = 0.1;
+/// The least of it, in MiB.
+const LEAST_WARM_UP_MIB: f64 = 2048.0;
+
+fn warm_up_mib(capacity: Reading<Bytes>) -> f64 {
+    capacity.map_or(WARM_UP_MIB, |capacity| (WARM_UP_SHARE * capacity.mib()).max(LEAST_WARM_UP_MIB))
+}
 
 /// A life of the series: from its first sample, or from a restart, on.
 #[derive(Debug, Clone, Copy)]
@@ -247,6 +260,8 @@ impl Detector {
             explainer: &self.explainer,
             account: self.explainer.account(self.at(last.tick.mono_ms)),
             warm_up_s: self.config.warm_up_ms as f64 / 1000.0,
+            warm_up_mib: warm_up_mib(last.capacity),
+            origin_mib: self.origin().mib(),
             disturbed_at: self.event.map(|(_, tick)| self.at(tick.mono_ms)),
         };
         self.verdict.step(&scene, closed);

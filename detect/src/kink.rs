@@ -12,6 +12,8 @@ const GLANCE_RATIO: f64 = 1.2;
 const MIN_RISE: f64 = 8.0;
 /// The least gain of pace, in standard errors of the difference of both.
 const MIN_ERRORS: f64 = 5.0;
+/// The largest step of the newer half, as a share of its range.
+const MAX_STEP: f64 = 0.4;
 /// Mann-Kendall's z of either half: sixteen values can reach 5.4.
 const MIN_HALF_Z: f64 = 3.5;
 
@@ -31,7 +33,7 @@ pub(crate) fn find(rung: usize, basis: Basis, series: &Series) -> Option<Kink> {
     if half < 10 || rise_mib(series) < MIN_RISE || rise_mib(&newer) < GLANCE_RATIO * rise_mib(&older) {
         return None;
     }
-    if !holds_its_pace(&older) {
+    if !holds_its_pace(&older) || is_stepped(newer.values()) {
         return None;
     }
     let z = trend_z(newer.values());
@@ -47,6 +49,13 @@ pub(crate) fn find(rung: usize, basis: Basis, series: &Series) -> Option<Kink> {
     let faster = line.slope >= MIN_RATIO * before.slope && line.slope - before.slope >= MIN_ERRORS * error;
     (before.slope > 0.0 && faster)
         .then_some(Kink { after: Rise { rung, basis, line, from, until, z, noise }, before: before.slope })
+}
+
+/// Whether one step makes up much of a rise: then it came at once, and is no pace.
+fn is_stepped(x: &[f64]) -> bool {
+    let largest = x.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
+    let (low, high) = x.iter().fold((f64::MAX, f64::MIN), |(low, high), x| (low.min(*x), high.max(*x)));
+    largest > MAX_STEP * (high - low)
 }
 
 /// Whether both halves of the older half rise alike: else it was flat and then rose, which is an onset, no change.
@@ -80,6 +89,7 @@ mod tests {
         assert!(!found(|i| 4.0 * i - 2.0 * (i - 16.0).max(0.0)), "slower");
         assert!(!found(|i| 2.0 * i + 0.6 * (i - 16.0).max(0.0)), "hardly faster");
         assert!(!found(|i| if i < 16.0 { 2.0 * i } else { 2.0 * i + 300.0 }), "a step");
+        assert!(!found(|i| if i < 24.0 { 2.0 * i } else { 2.0 * i + 300.0 }), "a step in the newer half");
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! a slow one in long blocks, and an interval of samples longer than a block merely leaves the short ones empty.
 
 mod blocks;
+mod channel;
 mod config;
 mod detector;
 mod explain;
@@ -21,10 +22,12 @@ mod findings;
 mod forecast;
 mod kink;
 mod ladder;
+mod levelling;
 mod observation;
 mod onset;
 mod report;
 mod rise;
+mod scene;
 mod sentence;
 mod trend;
 mod verdict;

@@ -7,19 +7,33 @@ use ebbtide_core::{
 
 use crate::forecast::{self, Headroom};
 use crate::kink::Kink;
-use crate::ladder::block_s;
+use crate::ladder::{RUNGS, block_s};
+use crate::levelling;
 use crate::onset::{self, Onset};
 use crate::rise::{LEAK, Rise};
+use crate::scene::{Growth, Reserve, Scene};
 use crate::sentence;
-use crate::verdict::{Cause, Growth, Reserve, Scene};
+use crate::verdict::Cause;
 
 /// Growth must have lasted so long before its end is forecast, in seconds: what fills in less is a load, and done
 /// before anybody reads the page.
 const MIN_GROWTH_S: f64 = 100.0;
+/// The same where the process is young or something was started within it: what is loaded comes in at such a pace.
+const MIN_LOADED_S: f64 = 400.0;
 /// Growth that is no leak is extrapolated by at most this multiple of the time it has lasted.
 const MAX_REACH: f64 = 4.0;
 /// The same for growth that the load accounts for, which ends with the load: two thirds of the room must be gone.
 const MAX_EXPLAINED_REACH: f64 = 0.5;
+/// The same for growth from little to much, which is how weights come in.
+const MAX_LOADED_REACH: f64 = 1.0;
+/// Windows so many times doubled are asked whether a rise bends.
+const BENT_RUNGS: usize = 5;
+/// And windows so many times halved.
+const FINER_RUNGS: usize = 2;
+/// The blocks that such a window must hold: four in each third.
+const MIN_BENT: usize = 12;
+/// What held less than this share before it grew is being loaded.
+const LOADING_SHARE: f64 = 0.5;
 /// An open forecast lapses only beyond this multiple of the horizon, so that it does not flap.
 const LAPSE: f64 = 1.5;
 
@@ -203,11 +217,29 @@ impl Author<'_> {
         let left = self.now.left_s(forecast);
         let horizon = self.now.horizon_s * if open { LAPSE } else { 1.0 };
         let Cause::Growth(growth) = cause else { return left <= horizon };
-        let lasted = rise.until - onset::of(self.scene.ladder, self.scene.explainer, rise).at;
-        let reach = if growth.reserve == Reserve::Explained { MAX_EXPLAINED_REACH } else { MAX_REACH };
-        growth.reserve != Reserve::WarmUp
-            && lasted >= MIN_GROWTH_S
+        let onset = onset::of(self.scene.ladder, self.scene.explainer, rise);
+        let lasted = rise.until - onset.at;
+        let height = |mib: f64| self.scene.origin_mib + mib;
+        let is_loading = height(onset.level) < LOADING_SHARE * height(rise.line.at(rise.until));
+        let (least, reach) = match growth.reserve {
+            Reserve::Explained => (MIN_GROWTH_S, MAX_EXPLAINED_REACH),
+            Reserve::Disturbed => (MIN_LOADED_S, MAX_EXPLAINED_REACH),
+            Reserve::WarmUp | Reserve::TooShort if is_loading => (MIN_LOADED_S, MAX_LOADED_REACH),
+            _ => (MIN_GROWTH_S, MAX_REACH),
+        };
+        lasted >= least
             && left <= horizon.min(reach * lasted * if open { LAPSE } else { 1.0 })
+            && !self.levels_in_time(rise)
+    }
+
+    /// Whether some view of the rise says that it will have levelled off before the room is used up. A bend shows
+    /// in a longer window first, and of a young series only short blocks are many.
+    fn levels_in_time(&self, rise: &Rise) -> bool {
+        let room = self.now.room.map(|room| room.capacity.saturating_sub(room.high_water).mib());
+        let views = rise.rung.saturating_sub(FINER_RUNGS)..(rise.rung + BENT_RUNGS).min(RUNGS);
+        let mut levels =
+            views.filter_map(|rung| levelling::of(&self.scene.past(rung, rise.basis, MIN_BENT)?, 0.0));
+        room.is_some_and(|room| levels.any(|level| level.at_most() < room))
     }
 
     fn evidence(&self, rise: &Rise, onset: Onset) -> Vec<Evidence> {

@@ -3,7 +3,7 @@
 use ebbtide_core::{Absent, ByteRate, Bytes, EventKind, SignedBytes};
 
 use crate::explain::Account;
-use crate::verdict::Reserve;
+use crate::scene::Reserve;
 
 /// A duration in the largest unit that keeps two figures.
 pub(crate) fn duration(seconds: f64) -> String {
@@ -46,6 +46,7 @@ pub(crate) fn growth(rate: ByteRate, lasted_s: f64, reserve: Reserve) -> String 
         Reserve::NewPeak => "the load is at a new maximum, so an allocator may well grow",
         Reserve::WarmUp => "the process is young, so this may be warm-up",
         Reserve::Disturbed => "something was started, stopped or loaded within this time",
+        Reserve::Slowing => "it slows down",
         Reserve::TooShort => "not yet judged, it may still level off",
     };
     format!("Rising {rate} for {}: {why}.", duration(lasted_s))
@@ -58,6 +59,7 @@ pub(crate) const fn settle_growth(reserve: Reserve) -> &'static str {
         Reserve::NewPeak => "Constant load: an allocator levels off at its high water, a leak does not.",
         Reserve::WarmUp => "Time: warm-up slows down within minutes, a leak keeps its pace.",
         Reserve::Disturbed => "A stretch of time in which nothing is started, stopped or loaded.",
+        Reserve::Slowing => "Time: what slows down finds its level, and then holds it.",
         Reserve::TooShort => {
             "Time, or the engine's counters: growth at constant load that keeps its pace is a leak."
         }

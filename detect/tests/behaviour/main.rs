@@ -2,5 +2,7 @@
 
 mod demo;
 mod families;
+mod fast;
+
 mod player;
 mod properties;

@@ -1,0 +1,68 @@
+//! What one kind of test has said on each rung: repetition makes a verdict, silence ends it.
+
+use crate::ladder::RUNGS;
+
+/// What one kind of test has said on each rung.
+#[derive(Debug, Clone)]
+pub(crate) struct Channel<T> {
+    passes: [u8; RUNGS],
+    idle: [u8; RUNGS],
+    standing: [bool; RUNGS],
+    newest: Option<(usize, T)>,
+}
+
+impl<T: Copy> Channel<T> {
+    pub(crate) const fn new() -> Self {
+        Self { passes: [0; RUNGS], idle: [0; RUNGS], standing: [false; RUNGS], newest: None }
+    }
+
+    /// A window showed it; `needed` in a row make it stand.
+    pub(crate) fn pass(&mut self, rung: usize, item: T, needed: u8) {
+        self.passes[rung] = (self.passes[rung] + 1).min(needed);
+        self.idle[rung] = 0;
+        self.standing[rung] |= self.passes[rung] >= needed;
+        let longest = self.newest.is_none_or(|(held, _)| rung >= held || !self.standing[held]);
+        if self.standing[rung] && longest {
+            self.newest = Some((rung, item));
+        }
+    }
+
+    /// A window did not show it; `patience` of them end what stands.
+    pub(crate) fn miss(&mut self, rung: usize, patience: u8) {
+        self.passes[rung] = self.passes[rung].saturating_sub(1);
+        self.idle[rung] = self.idle[rung].saturating_add(1);
+        self.standing[rung] &= self.idle[rung] < patience;
+        if !self.standing.contains(&true) {
+            self.newest = None;
+        }
+    }
+
+    /// What stands is over at once.
+    pub(crate) fn end(&mut self) {
+        (self.standing, self.newest) = ([false; RUNGS], None);
+    }
+
+    /// Whether it stands on that rung or one with longer blocks.
+    pub(crate) fn stands_from(&self, rung: usize) -> bool {
+        self.standing.iter().skip(rung).any(|standing| *standing)
+    }
+
+    /// What stands on the longest rung.
+    pub(crate) fn standing(&self) -> Option<T> {
+        self.newest.map(|(_, item)| item)
+    }
+}
+
+/// Windows in a row that must show a leak: long ones overlap in more time, so fewer.
+pub(crate) const fn leak_passes(rung: usize) -> u8 {
+    match rung {
+        0..8 => 3,
+        _ => 2,
+    }
+}
+
+/// Blocks without a pass after which a leak or a change of pace is over: half a window, and a minute at least.
+pub(crate) const fn patience(rung: usize) -> u8 {
+    let minute = 64_u32 >> rung;
+    if minute > 16 { minute as u8 } else { 16 }
+}

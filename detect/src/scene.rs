@@ -1,0 +1,319 @@
+//! What one window after another says: is there a rise, who accounts for it, what stands against calling it a leak.
+
+use crate::blocks::Block;
+use crate::explain::{Account, Basis, Explainer};
+use crate::kink::{self, Kink};
+use crate::ladder::{Ladder, RING, RUNGS, block_s};
+use crate::rise::{self, GROWTH, LEAK, Refusal, Rise, YOUNG_LEAK, rise_mib};
+use crate::trend::{Series, noise};
+use crate::{levelling, onset};
+
+/// Blocks of the window in which growth is looked for: half of a leak's, to be early.
+pub(crate) const GROWTH_SLOTS: usize = RING / 2;
+/// From this rung on (windows of 4.6 h) a rise outlasts any warm-up and any single event.
+const LONG_RUNG: usize = 9;
+/// Up to this rung (windows of 34 min) an allocator that settles looks straight.
+const YOUNG_RUNG: usize = 6;
+/// From this rung on (windows of 4 min) a rise out of calm may be called by its size.
+pub(crate) const SIZED_RUNG: usize = 3;
+/// Windows up to this rung (17 min) must hold no event; longer ones survive one, the test for steps guards them.
+const EVENTLESS_RUNG: usize = 5;
+/// What a residual rises where the counter explains growth, as a share of the growth.
+const UNEXPLAINED_SHARE: f64 = 0.3;
+/// Blocks that a longer past must hold to say whether a rise slows down in it.
+const LONG_PAST: usize = 24;
+/// Calm before a rise must have lasted so long, in seconds, and no less than the rise itself.
+const MIN_CALM_S: f64 = 600.0;
+/// How far calm may stray from the level that the rise began at, as a share of what was gained.
+const CALM_SHARE: f64 = 0.1;
+/// The least such stray, in MiB: four allocation granules of 2 MiB.
+const CALM_MIB: f64 = 8.0;
+
+/// What a verdict is drawn from.
+#[derive(Clone, Copy)]
+pub(crate) struct Scene<'a> {
+    /// The blocks.
+    pub(crate) ladder: &'a Ladder,
+    /// What is known of the load.
+    pub(crate) explainer: &'a Explainer,
+    /// How memory follows the KV counter.
+    pub(crate) account: Account,
+    /// Seconds since the epoch began before which growth is warm-up.
+    pub(crate) warm_up_s: f64,
+    /// The most that warm-up is believed to add, in MiB.
+    pub(crate) warm_up_mib: f64,
+    /// The height that blocks are measured from, in MiB.
+    pub(crate) origin_mib: f64,
+    /// When the last event happened, in seconds since the epoch began.
+    pub(crate) disturbed_at: Option<f64>,
+}
+
+/// Why growth is not called a leak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reserve {
+    /// The KV cache accounts for it.
+    Explained,
+    /// The load is at a new maximum.
+    NewPeak,
+    /// The process is young.
+    WarmUp,
+    /// A model was loaded, a process came or went, or the like.
+    Disturbed,
+    /// It slows down.
+    Slowing,
+    /// It has not been seen for long enough.
+    TooShort,
+}
+
+/// A rise that is no leak, or not yet.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Growth {
+    /// The rise.
+    pub(crate) rise: Rise,
+    /// Why it is not called a leak.
+    pub(crate) reserve: Reserve,
+}
+
+/// The least rung on which a leak or a change of pace may be called.
+pub(crate) struct Threshold {
+    /// For a leak.
+    pub(crate) leak: usize,
+    /// For a change of pace.
+    pub(crate) kink: usize,
+}
+
+impl Account {
+    /// With an exact counter and constant load 32 s suffice; with a counter 8.5 min; without one 34 min, because an
+    /// allocator's warm-up looks straight for as long as that.
+    pub(crate) const fn threshold(self) -> Threshold {
+        match self {
+            Self::OnDemand { exact: true } => Threshold { leak: 0, kink: 2 },
+            Self::OnDemand { exact: false } | Self::Pooled | Self::Unlearned => {
+                Threshold { leak: 4, kink: 5 }
+            }
+            Self::Unknown => Threshold { leak: 6, kink: 6 },
+        }
+    }
+
+    const fn is_exact(self) -> bool {
+        matches!(self, Self::OnDemand { exact: true })
+    }
+}
+
+impl Scene<'_> {
+    pub(crate) fn series(&self, rung: usize, slots: usize, basis: Basis) -> Option<Series> {
+        self.ladder.series(rung, slots, |block| self.explainer.quantity(basis, block))
+    }
+
+    fn judged(&self, rung: usize, basis: Basis) -> Result<Rise, Refusal> {
+        let series = self.series(rung, RING, basis).ok_or(Refusal::Sparse)?;
+        let is_young = rung <= YOUNG_RUNG && !self.account.is_exact();
+        let strict = if is_young { &YOUNG_LEAK } else { &LEAK };
+        if basis != Basis::Residual {
+            return rise::judge(rung, basis, &series, strict);
+        }
+        // Memory and counter are read a moment apart: at a sudden drop the residual has a spike of a block or two. The
+        // wider filter takes steps from a slow rise, so the narrower one comes first.
+        let narrow = rise::judge(rung, basis, &series.despiked(1), strict);
+        narrow.or_else(|_| rise::judge(rung, basis, &series.despiked(2), strict))
+    }
+
+    /// The least noisy of floor, mean and ceiling; floor preferred, it is what a leak lifts for sure.
+    fn quietest(&self, rung: usize) -> Option<Basis> {
+        let noise = |basis| Some(noise(self.series(rung, RING, basis)?.values()));
+        let (floor, mid, ceil) = (noise(Basis::Floor)?, noise(Basis::Mid)?, noise(Basis::Ceil)?);
+        let (basis, least) = if mid <= 0.8 * floor { (Basis::Mid, mid) } else { (Basis::Floor, floor) };
+        Some(if ceil < 0.5 * least { Basis::Ceil } else { basis })
+    }
+
+    /// The quantity that stands for the floor.
+    pub(crate) fn shown_basis(&self, rung: usize) -> Basis {
+        match self.account {
+            Account::OnDemand { .. } => self.quieter_residual(rung),
+            _ => Basis::Floor,
+        }
+    }
+
+    /// The residual that a late counter disturbs less.
+    fn quieter_residual(&self, rung: usize) -> Basis {
+        let noise = |basis| self.series(rung, RING, basis).map(|series| noise(series.values()));
+        let is_calm_quieter = !self.account.is_exact()
+            && noise(Basis::CalmResidual).zip(noise(Basis::Residual)).is_some_and(|(calm, mean)| calm < mean);
+        if is_calm_quieter { Basis::CalmResidual } else { Basis::Residual }
+    }
+
+    /// A rise of memory as it is. A leak lifts floor, mean and ceiling alike, so none may contradict the quietest.
+    fn raw(&self, rung: usize) -> Result<Rise, Refusal> {
+        let floor = self.series(rung, RING, Basis::Floor).ok_or(Refusal::Sparse)?;
+        if rise_mib(&floor) <= 0.0 {
+            return Err(Refusal::Flat);
+        }
+        let basis = self.quietest(rung).ok_or(Refusal::Sparse)?;
+        let rise = self.judged(rung, basis)?;
+        let grown = rise.line.slope * (rise.until - rise.from);
+        for other in [Basis::Floor, Basis::Mid, Basis::Ceil] {
+            let series = self.series(rung, RING, other).ok_or(Refusal::Sparse)?;
+            if rise_mib(&series) < 0.3 * grown - 2.5 * noise(series.values()) {
+                return Err(Refusal::Uneven);
+            }
+        }
+        Ok(rise)
+    }
+
+    /// A rise that the counters do not account for.
+    pub(crate) fn unexplained(&self, rung: usize) -> Result<Rise, Refusal> {
+        let rise = match self.account {
+            Account::Unknown => self.raw(rung)?,
+            Account::OnDemand { .. } => self.judged(rung, self.quieter_residual(rung))?,
+            Account::Unlearned => {
+                let rise = self.judged(rung, Basis::Residual)?;
+                self.raw(rung)?;
+                rise
+            }
+            Account::Pooled => {
+                self.judged(rung, Basis::BeyondPeak)?;
+                self.raw(rung)?
+            }
+        };
+        let longer = (!self.account.is_exact()).then(|| self.past(rung + 1, rise.basis, LONG_PAST)).flatten();
+        match longer {
+            Some(longer) if rise::slows_in_the_long_run(&longer) => Err(Refusal::Slowing),
+            _ => Ok(rise),
+        }
+    }
+
+    /// All blocks of a rung, gaps or not, if there are so many at least.
+    pub(crate) fn past(&self, rung: usize, basis: Basis, least: usize) -> Option<Series> {
+        let mut series = Series::new();
+        for block in (rung < RUNGS).then(|| self.ladder.blocks(rung)).into_iter().flatten() {
+            series.push(block.at, self.explainer.quantity(basis, block)?);
+        }
+        (series.len() >= least).then_some(series)
+    }
+
+    /// Whether memory stood as high before this rise began: then it may be a load that comes and goes.
+    fn has_been_there(&self, rise: &Rise) -> bool {
+        self.ladder.newest(rise.rung).is_some_and(|newest| self.ladder.has_reached(newest.floor, rise.from))
+    }
+
+    /// What stands against calling this rise a leak.
+    pub(crate) fn reserve(&self, rise: &Rise) -> Option<Reserve> {
+        self.known_reserve(rise).or_else(|| {
+            let is_blind = self.account == Account::Unknown;
+            let is_tide = is_blind && rise.rung <= YOUNG_RUNG && self.has_been_there(rise);
+            let is_short =
+                rise.rung < self.account.threshold().leak && !(is_blind && self.outgrows_warm_up(rise));
+            (is_tide || is_short).then_some(Reserve::TooShort)
+        })
+    }
+
+    /// A good reason for this rise.
+    fn known_reserve(&self, rise: &Rise) -> Option<Reserve> {
+        let warm = self.account.is_exact() || rise.rung >= LONG_RUNG || rise.from >= self.warm_up_s;
+        // What peaked in the first quarter has levelled since, or the rise would not go on.
+        let settled_from = rise.from + (rise.until - rise.from) / 4.0;
+        let disturbed = self.disturbed_at.is_some_and(|at| at > rise.from) && rise.rung <= EVENTLESS_RUNG;
+        if self.explainer.peaked_since(settled_from) {
+            Some(Reserve::NewPeak)
+        } else if disturbed {
+            Some(Reserve::Disturbed)
+        } else {
+            (!warm).then_some(Reserve::WarmUp)
+        }
+    }
+
+    /// Whether a rise without counters came out of calm and, even if it were to level off from now on, would still
+    /// add more than any warm-up does. So a fast leak is called in minutes: the faster, the sooner its course is
+    /// known well enough.
+    fn outgrows_warm_up(&self, rise: &Rise) -> bool {
+        // The first quarter may reach back to before the onset, and then hides a bend.
+        let late = self.series(rise.rung, RING, rise.basis).map(|all| all.slice(all.len() / 4..all.len()));
+        let level = late.and_then(|late| levelling::of(&late, self.granular_noise(rise)?));
+        level.is_some_and(|level| level.is_straight() && level.at_least() >= self.warm_up_mib)
+            && self.was_calm_before(rise)
+    }
+
+    /// The noise that the mean of four shorter blocks has, in MiB. Where a block happens to take in just one granule,
+    /// its own noise vanishes, and so does the bend behind it.
+    fn granular_noise(&self, rise: &Rise) -> Option<f64> {
+        let finer = self.series(rise.rung.checked_sub(2)?, RING, rise.basis)?;
+        Some(noise(finer.values()) / 2.0)
+    }
+
+    /// Whether memory held its level before the rise for as long as it rises now. Something that takes more than all
+    /// that was held before is being loaded; it does not leak.
+    fn was_calm_before(&self, rise: &Rise) -> bool {
+        let onset = onset::of(self.ladder, self.explainer, rise);
+        let gained = rise.line.at(rise.until) - onset.level;
+        let since = onset.at - MIN_CALM_S.max(rise.until - onset.at);
+        let stray = (CALM_SHARE * gained).max(CALM_MIB);
+        let is_level = |block: &Block| {
+            (f64::from(block.mid) - onset.level).abs() <= stray
+                && (f64::from(block.floor) - onset.level).abs() <= stray
+        };
+        let rung = (rise.rung + 2).min(RUNGS - 1);
+        let before = onset.at - block_s(rung) / 2.0;
+        let mut calm =
+            self.ladder.blocks(rung).filter(|block| (since..before).contains(&block.at)).peekable();
+        since >= 0.0 && gained <= self.origin_mib + onset.level && calm.peek().is_some() && calm.all(is_level)
+    }
+
+    /// A rise to new heights, whatever explains it.
+    pub(crate) fn growth(&self, rung: usize) -> Option<Growth> {
+        let series = self.series(rung, GROWTH_SLOTS, Basis::Floor)?;
+        if !GROWTH.is_worth(&series) {
+            return None;
+        }
+        let newest = self.ladder.newest(rung)?.floor;
+        if self.ladder.has_reached(newest, *series.times().first()?) {
+            return None;
+        }
+        let rise = rise::judge(rung, Basis::Floor, &series, &GROWTH).ok()?;
+        let left = self.series(rung, GROWTH_SLOTS, Basis::Residual).map(|left| rise_mib(&left));
+        let explained = self.account != Account::Pooled
+            && left.is_some_and(|left| left <= UNEXPLAINED_SHARE * rise_mib(&series));
+        let reserve = if explained { Reserve::Explained } else { self.caution(&rise, &series) };
+        Some(Growth { rise, reserve })
+    }
+
+    /// Why a rise is growth and no more: a bend is said before anything that is not known.
+    fn caution(&self, rise: &Rise, series: &Series) -> Reserve {
+        let is_slowing = || levelling::of(series, 0.0).is_some_and(|level| level.is_slowing());
+        match self.known_reserve(rise) {
+            Some(reserve @ (Reserve::NewPeak | Reserve::Disturbed)) => reserve,
+            _ if is_slowing() => Reserve::Slowing,
+            reserve => reserve.unwrap_or(Reserve::TooShort),
+        }
+    }
+
+    pub(crate) fn kink(&self, rung: usize) -> Option<Kink> {
+        if rung < self.account.threshold().kink {
+            return None;
+        }
+        let basis = match self.account {
+            Account::OnDemand { .. } => self.quieter_residual(rung),
+            _ => self.quietest(rung)?,
+        };
+        let found = kink::find(rung, basis, &self.series(rung, RING, basis)?)?;
+        let begun = 2.0 * found.after.from - found.after.until;
+        let warm = self.account.is_exact() || begun >= self.warm_up_s;
+        (warm && !self.explainer.peaked_since(begun)).then_some(found)
+    }
+}
+
+/// The slowest leak that the windows filled so far would have shown, in MiB a second: `z s sqrt(12 / n^3) / D` for
+/// noise s and n blocks of D seconds, and no less than the least rise over three quarters of a window. `None` until
+/// a window is filled on which a leak could be called.
+pub(crate) fn detectable(scene: &Scene<'_>) -> Option<f64> {
+    let threshold = scene.account.threshold().leak;
+    (threshold..RUNGS)
+        .filter_map(|rung| {
+            let basis = scene.shown_basis(rung);
+            let series = scene.series(rung, RING, basis)?;
+            let span = series.times().last()? - series.times().first()?;
+            let n = series.len() as f64;
+            let by_noise = 4.5 * noise(series.values()) * (12.0 / n.powi(3)).sqrt() * n / span;
+            Some(by_noise.max(8.0 / (0.75 * span)))
+        })
+        .reduce(f64::min)
+}
