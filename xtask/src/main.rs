@@ -1,20 +1,27 @@
-//! Tasks of this repository that are no part of the product: `cargo xtask tidy` and `cargo xtask incidents`.
+//! Tasks of this repository that are no part of the product: `cargo xtask tidy`, `cargo xtask incidents` and
+//! `cargo xtask bench-detect`.
 
 use std::env;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+#[cfg(feature = "bench-detect")]
+mod bench_detect;
 mod checksum;
 mod incidents;
+mod interval;
 mod tidy;
 
 const USAGE: &str = "\
 usage: cargo xtask tidy
        cargo xtask incidents [--binary PATH] [--basis measured,levels] [--only ID] [--json]
+       cargo xtask bench-detect [--quick] [--seeds A..B] [--families N01,P,...] [--parts ordinary,stress,...]
+                                [--tune] [--write]
 
-tidy       checks layers, licences, budgets and papers; one line a violation
-incidents  plays public incidents through `ebbtide check` and scores the diagnoses
+tidy          checks layers, licences, budgets and papers; one line a violation
+incidents     plays public incidents through `ebbtide check` and scores the diagnoses
+bench-detect  scores the detector and simpler ones on simulated histories (docs/detection.md)
 ";
 
 fn main() -> ExitCode {
@@ -22,6 +29,7 @@ fn main() -> ExitCode {
     let done = match arguments.split_first() {
         Some((task, [])) if task == "tidy" => tidy::run(&repository()),
         Some((task, rest)) if task == "incidents" => incidents::run(&repository(), rest),
+        Some((task, rest)) if task == "bench-detect" => bench_detect(rest),
         _ => Err(anyhow::anyhow!(USAGE)),
     };
     done.unwrap_or_else(|error| {
@@ -29,6 +37,24 @@ fn main() -> ExitCode {
         let _ = writeln!(io::stderr(), "xtask: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+#[cfg(feature = "bench-detect")]
+fn bench_detect(arguments: &[String]) -> anyhow::Result<ExitCode> {
+    bench_detect::run(&repository(), arguments)
+}
+
+/// The other tasks are built without the crates that the benchmark plays, and unoptimised: they stay quick to build,
+/// and `tidy` runs while the detector does not compile. The benchmark is this binary once more, with all of it.
+#[cfg(not(feature = "bench-detect"))]
+fn bench_detect(arguments: &[String]) -> anyhow::Result<ExitCode> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = std::process::Command::new(cargo)
+        .args(["run", "--quiet", "--release", "--package", "xtask", "--", "bench-detect"])
+        .args(arguments)
+        .current_dir(repository())
+        .status()?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The root of the repository: one level above this crate.

@@ -7,7 +7,8 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::incident::Incident;
-use super::scoring::{Answer, Mark, Score, Share, is_scored, mark, score};
+use super::scoring::{Answer, Mark, Score, is_scored, mark, score};
+use crate::interval::Share;
 
 /// Above this rise in MiB the simplest of all detectors alerts; a public benchmark tool uses the same.
 const TRIVIAL_RISE_MIB: f64 = 200.0;

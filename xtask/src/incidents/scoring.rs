@@ -1,8 +1,9 @@
-//! What counts as a right answer, and how sure a share of right answers is.
+//! What counts as a right answer.
 
 use serde::{Deserialize, Serialize};
 
 use super::incident::{Incident, Verdict};
+use crate::interval::Share;
 
 /// What `ebbtide check --json` says.
 #[derive(Debug, Clone, Deserialize)]
@@ -117,31 +118,6 @@ const fn alert_kinds(verdict: Verdict) -> &'static [&'static str] {
     }
 }
 
-/// A count out of a total, with the interval that holds the true share at 95 %.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Share {
-    pub(super) hits: usize,
-    pub(super) of: usize,
-    pub(super) low: f64,
-    pub(super) high: f64,
-}
-
-impl Share {
-    /// The share with Wilson's score interval (E. B. Wilson, JASA 22, 1927), which holds for small totals and at
-    /// the ends; without any row it is all of 0 to 1.
-    pub(super) fn of(hits: usize, of: usize) -> Self {
-        const Z: f64 = 1.959_964;
-        if of == 0 {
-            return Self { hits, of, low: 0.0, high: 1.0 };
-        }
-        let (n, p) = (of as f64, hits as f64 / of as f64);
-        let centre = p + Z * Z / (2.0 * n);
-        let width = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
-        let scale = 1.0 + Z * Z / n;
-        Self { hits, of, low: ((centre - width) / scale).max(0.0), high: ((centre + width) / scale).min(1.0) }
-    }
-}
-
 /// The three numbers that a detector is held to.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Score {
@@ -212,18 +188,6 @@ mod tests {
         assert!(is_scored(&incident("leak", true)));
         assert!(!is_scored(&incident("orphan", true)));
         assert!(!is_scored(&incident("unresolved", true)));
-    }
-
-    #[test]
-    fn intervals_are_wilsons() {
-        // Newcombe (Statistics in Medicine 17, 1998), table I: 81 of 263 and 15 of 148, method 3.
-        for (hits, of, low, high) in
-            [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611)]
-        {
-            let share = Share::of(hits, of);
-            assert!((share.low - low).abs() < 1e-4 && (share.high - high).abs() < 1e-4, "{share:?}");
-        }
-        assert_eq!(Share::of(0, 0).high, 1.0);
     }
 
     #[test]

@@ -1,0 +1,42 @@
+//! What an observation costs.
+
+use std::fmt::Write;
+use std::time::Instant;
+
+use ebbtide_core::{GpuUuid, SeriesPart, SeriesRef};
+use ebbtide_detect::{DetectConfig, Detector};
+use ebbtide_testkit::traces::{Point, Span, family};
+
+use super::play::observation;
+use super::table::Table;
+
+/// Families whose cost is shown: quiet ones, noisy ones, leaks.
+const SHOWN: [&str; 6] = ["N01", "N03", "N05", "N10", "P01", "P05"];
+
+/// A table of nanoseconds a sample over 8 h at 1 Hz, and the dearest of the quiet families, which are what a fleet
+/// mostly is.
+pub(super) fn measure() -> (String, f64) {
+    let mut table = Table::new(["family", "ns a sample"]);
+    let mut dearest = 0.0_f64;
+    for key in SHOWN {
+        let Some(family) = family(key) else { continue };
+        let trace = family.trace(0, Span::hours(8));
+        let label = trace.label().clone();
+        let points: Vec<Point> = trace.collect();
+        let series = SeriesRef { gpu: GpuUuid::new("GPU-0"), part: SeriesPart::Device };
+        let mut detector = Detector::new(series, &DetectConfig::default());
+        let begun = Instant::now();
+        for (seq, point) in points.iter().enumerate() {
+            detector.observe(&observation(seq as u64, &label, point));
+        }
+        let ns = begun.elapsed().as_nanos() as f64 / points.len() as f64;
+        if !label.is_leak {
+            dearest = dearest.max(ns);
+        }
+        table.row([family.name.to_owned(), format!("{ns:.0}")]);
+    }
+    let mut text = "\n### Cost\n\n".to_owned();
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{table}");
+    (text, dearest)
+}
