@@ -2,7 +2,9 @@
 //!
 //! Its VRAM is a memory file ([`vram`]), so that it runs on a machine without a GPU; it tells its KV cache and its
 //! load in a status file ([`status`]); [`rehearsal`] plays a serving engine that leaks at a rate drawn at random.
+//! [`kv`] is the paged KV cache, pure of model code.
 
+pub mod kv;
 pub mod rehearsal;
 pub mod room;
 pub mod status;

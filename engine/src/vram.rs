@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ebbtide_core::Bytes;
 use ebbtide_core::engine_status::VRAM_FILE;
 use ebbtide_core::units::MIB;
-use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
 /// The unit a KV pool grows by: CUDA's own granularity for mapped memory (`cuMemGetAllocationGranularity`) is 2 MiB.
@@ -22,6 +22,16 @@ pub enum VramError {
     /// No memory file could be made.
     #[error("no memory file can be made here; a kernel of 3.17 or newer that permits memfd_create is needed")]
     Create(#[source] Errno),
+    /// Addresses could not be had.
+    #[error(
+        "{bytes} of address space could not be mapped; make the pool smaller, or raise the limit on virtual memory (ulimit -v)"
+    )]
+    Map {
+        /// How much was asked for.
+        bytes: Bytes,
+        /// What the kernel said.
+        source: Errno,
+    },
     /// The memory is not to be had.
     #[error("{bytes} could not be allocated; free host memory, or raise the memory limit of this cgroup")]
     Allocate {
@@ -39,15 +49,80 @@ pub enum VramError {
         source: Errno,
     },
     /// The kernel would not tell how much is allocated.
-    #[error("the blocks of the memory file could not be counted")]
+    #[error("the kernel does not tell how much memory is allocated; mount /proc")]
     Count(#[source] Errno),
 }
 
 /// The memory of one workload.
 #[derive(Debug)]
 pub struct Vram {
-    file: OwnedFd,
+    file: MemoryFile,
     extents: Extents,
+}
+
+/// A memory file whose pages are taken and given back by their place in it.
+#[derive(Debug)]
+pub struct MemoryFile(OwnedFd);
+
+impl MemoryFile {
+    /// A file that grows as it is taken.
+    ///
+    /// # Errors
+    /// [`VramError::Create`] where the kernel refuses.
+    pub fn create() -> Result<Self, VramError> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        rustix::fs::memfd_create(VRAM_FILE, flags).map(Self).map_err(VramError::Create)
+    }
+
+    /// A file of `bytes`, all of them a hole, sealed so that nobody can make it smaller: an address in a mapping of
+    /// it never faults.
+    ///
+    /// # Errors
+    /// [`VramError::Create`] where the kernel refuses.
+    pub fn sized(bytes: Bytes) -> Result<Self, VramError> {
+        let file = Self::create()?;
+        rustix::fs::ftruncate(&file.0, bytes.0).map_err(VramError::Create)?;
+        rustix::fs::fcntl_add_seals(&file.0, SealFlags::SHRINK | SealFlags::GROW)
+            .map_err(VramError::Create)?;
+        Ok(file)
+    }
+
+    /// Takes the pages of `range`, zeroed where they were a hole.
+    ///
+    /// # Errors
+    /// [`VramError::Allocate`] where the host has no more; nothing is taken then.
+    pub fn take(&self, range: Range<u64>) -> Result<(), VramError> {
+        let len = range.end - range.start;
+        retrying(|| rustix::fs::fallocate(&self.0, FallocateFlags::empty(), range.start, len))
+            .map_err(|source| VramError::Allocate { bytes: Bytes(len), source })
+    }
+
+    /// Gives the pages of `range` back to the host.
+    ///
+    /// # Errors
+    /// [`VramError::Free`] where the kernel refuses.
+    pub fn give_back(&self, range: Range<u64>) -> Result<(), VramError> {
+        let len = range.end - range.start;
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        retrying(|| rustix::fs::fallocate(&self.0, hole, range.start, len))
+            .map_err(|source| VramError::Free { bytes: Bytes(len), source })
+    }
+
+    /// What the kernel says is allocated.
+    ///
+    /// # Errors
+    /// [`VramError::Count`].
+    pub fn allocated(&self) -> Result<Bytes, VramError> {
+        let file = rustix::fs::fstat(&self.0).map_err(VramError::Count)?;
+        // st_blocks counts in units of 512 bytes (stat(2)).
+        Ok(Bytes(u64::try_from(file.st_blocks).unwrap_or(0).saturating_mul(512)))
+    }
+}
+
+impl AsFd for MemoryFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 /// A piece of [`Vram`]. To drop one without [`Vram::free`] is to forget that it is held: exactly what a leak is.
@@ -68,8 +143,7 @@ impl Vram {
     /// # Errors
     /// [`VramError::Create`] where the kernel refuses.
     pub fn create() -> Result<Self, VramError> {
-        let file = rustix::fs::memfd_create(VRAM_FILE, MemfdFlags::CLOEXEC).map_err(VramError::Create)?;
-        Ok(Self { file, extents: Extents::default() })
+        Ok(Self { file: MemoryFile::create()?, extents: Extents::default() })
     }
 
     /// Takes `bytes`, rounded up to whole pages.
@@ -78,14 +152,11 @@ impl Vram {
     /// [`VramError::Allocate`] where the host has no more; nothing is taken then.
     pub fn allocate(&mut self, bytes: Bytes) -> Result<Extent, VramError> {
         let extent = self.extents.take(whole_pages(bytes).0);
-        let taken = retrying(|| {
-            rustix::fs::fallocate(&self.file, FallocateFlags::empty(), extent.0.start, extent.bytes().0)
-        });
-        match taken {
+        match self.file.take(extent.0.clone()) {
             Ok(()) => Ok(extent),
-            Err(source) => {
+            Err(error) => {
                 self.extents.give_back(extent);
-                Err(VramError::Allocate { bytes, source })
+                Err(error)
             }
         }
     }
@@ -95,9 +166,7 @@ impl Vram {
     /// # Errors
     /// [`VramError::Free`] where the kernel refuses.
     pub fn free(&mut self, extent: Extent) -> Result<(), VramError> {
-        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        retrying(|| rustix::fs::fallocate(&self.file, hole, extent.0.start, extent.bytes().0))
-            .map_err(|source| VramError::Free { bytes: extent.bytes(), source })?;
+        self.file.give_back(extent.0.clone())?;
         self.extents.give_back(extent);
         Ok(())
     }
@@ -107,9 +176,7 @@ impl Vram {
     /// # Errors
     /// [`VramError::Count`].
     pub fn allocated(&self) -> Result<Bytes, VramError> {
-        let file = rustix::fs::fstat(&self.file).map_err(VramError::Count)?;
-        // st_blocks counts in units of 512 bytes (stat(2)).
-        Ok(Bytes(u64::try_from(file.st_blocks).unwrap_or(0).saturating_mul(512)))
+        self.file.allocated()
     }
 }
 
