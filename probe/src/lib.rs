@@ -10,5 +10,6 @@ mod roster;
 pub mod sampler;
 pub mod source;
 
+pub use engine::EngineTarget;
 pub use host_gpu::HostGpuConfig;
 pub use sampler::{Probe, ProbeConfig, ProbeError, SourceConfig, start};

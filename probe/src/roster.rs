@@ -8,7 +8,7 @@ use ebbtide_core::{
     ProcessList, Reading, Tick, WorldEvent,
 };
 
-use crate::engine_status::EngineStatusDir;
+use crate::engine::source::EngineSource;
 use crate::proc::ProcReader;
 use crate::source::{RawGpu, RawList, RawProcess};
 
@@ -30,7 +30,7 @@ const HOLDERS_INTERVAL_MS: u64 = 30_000;
 #[derive(Debug)]
 pub(crate) struct Roster {
     reader: ProcReader,
-    engines: Option<EngineStatusDir>,
+    engines: EngineSource,
     gpus: HashMap<GpuUuid, Occupants>,
     holders_due_ms: u64,
 }
@@ -47,13 +47,18 @@ struct Occupants {
 
 impl Roster {
     /// Nobody is known yet.
-    pub(crate) fn new(reader: ProcReader, engines: Option<EngineStatusDir>) -> Self {
+    pub(crate) fn new(reader: ProcReader, engines: EngineSource) -> Self {
         Self { reader, engines, gpus: HashMap::new(), holders_due_ms: 0 }
     }
 
     /// The reader of processes.
     pub(crate) const fn reader(&self) -> &ProcReader {
         &self.reader
+    }
+
+    /// The sources of engine figures.
+    pub(crate) const fn engines(&self) -> &EngineSource {
+        &self.engines
     }
 
     /// `raw` with its processes resolved. Starts and exits since the previous list go to `events`; a GPU's first
@@ -70,8 +75,8 @@ impl Roster {
             Ok(_) => {}
             Err(why) => occupants.list = Err(*why),
         }
-        if let (Some(engines), Ok(list)) = (&mut self.engines, &mut occupants.list) {
-            list.entries.iter_mut().for_each(|process| process.engine = engines.read(process.key, tick));
+        if let Ok(list) = &mut occupants.list {
+            list.entries.iter_mut().for_each(|process| process.engine = self.engines.read(process.key, tick));
         }
         let processes = occupants.list.clone();
         self.look_for_holders(&raw.uuid, tick);
@@ -230,7 +235,7 @@ mod tests {
     }
 
     fn roster(roots: ProcRoots) -> Roster {
-        Roster::new(ProcReader::new(roots).for_own_pids(), None)
+        Roster::new(ProcReader::new(roots).for_own_pids(), EngineSource::default())
     }
 
     fn kinds(roster: &mut Roster, raw: RawGpu, seq: u64) -> Vec<(u32, EventKind)> {

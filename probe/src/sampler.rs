@@ -7,6 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ebbtide_core::{Sample, Tick, Ts};
 
+use crate::engine::source::EngineSource;
+use crate::engine::{EngineTarget, EngineWatch, WatchConfig};
 use crate::engine_status::EngineStatusDir;
 use crate::host_gpu::{HostGpu, HostGpuConfig};
 use crate::nvml::{NvmlConfig, NvmlSource};
@@ -20,6 +22,10 @@ pub const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The longest that a sweep is waited for: a healthy driver answers in milliseconds, and stopping waits for it too.
 const LONGEST_SWEEP: Duration = Duration::from_secs(2);
+
+/// As often as process lists are read: an engine's figures are compared with those. Each reading costs a Python server
+/// some milliseconds of its one interpreter.
+const ENGINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What is sampled, and how often.
 #[derive(Debug, Clone)]
@@ -38,6 +44,15 @@ pub struct ProbeConfig {
     pub roots: ProcRoots,
     /// Where engines leave their status files; `None` looks for none.
     pub engine_dir: Option<PathBuf>,
+    /// Engines that are asked over HTTP, wherever they are.
+    pub engines: Vec<EngineTarget>,
+    /// Whether the listening sockets of GPU processes are tried for engines too: loopback in our own network
+    /// namespace, a namespace's own address in another.
+    pub discover_engines: bool,
+    /// Between two readings of one engine.
+    pub engine_interval: Duration,
+    /// A directory of engine tables that go before the embedded ones.
+    pub engine_tables: Option<PathBuf>,
     /// Sequence number of the first sample: one more than the last of the stored history.
     pub start_seq: u64,
 }
@@ -65,6 +80,10 @@ impl Default for ProbeConfig {
             source: SourceConfig::Nvml { library: None },
             roots: ProcRoots::default(),
             engine_dir: None,
+            engines: Vec::new(),
+            discover_engines: false,
+            engine_interval: ENGINE_INTERVAL,
+            engine_tables: None,
             start_seq: 1,
         }
     }
@@ -184,6 +203,8 @@ struct Sampler {
 impl Sampler {
     fn new(config: ProbeConfig) -> Result<Self, ProbeError> {
         let mut reader = ProcReader::new(config.roots.clone());
+        let engines =
+            EngineSource { watch: watch(&config), files: config.engine_dir.map(EngineStatusDir::new) };
         let source: Box<dyn GpuSource> = match config.source {
             SourceConfig::Nvml { library } => {
                 let nvml = NvmlConfig {
@@ -203,7 +224,6 @@ impl Sampler {
             }
         };
         let blind = reader.notes();
-        let engines = config.engine_dir.map(EngineStatusDir::new);
         Ok(Self { source, roster: Roster::new(reader, engines), blind, next_seq: config.start_seq })
     }
 
@@ -213,9 +233,25 @@ impl Sampler {
         let Sweep { gpus, mut events, mut health } = self.source.sweep(tick);
         let gpus: Vec<_> = gpus.into_iter().map(|raw| self.roster.resolve(raw, tick, &mut events)).collect();
         self.roster.keep_only(&gpus);
+        self.roster.engines().set_gpus(&gpus);
         health.notes.extend_from_slice(&self.blind);
+        health.notes.append(&mut self.roster.engines().notes());
         Sample { tick, gpus, host: self.roster.reader().host(), events, probe: health }
     }
+}
+
+/// The engines to ask, where the configuration names any or wants them found.
+fn watch(config: &ProbeConfig) -> Option<EngineWatch> {
+    let wanted = config.discover_engines || !config.engines.is_empty();
+    wanted.then(|| {
+        EngineWatch::start(WatchConfig {
+            targets: config.engines.clone(),
+            discover: config.discover_engines,
+            interval: config.engine_interval,
+            tables: config.engine_tables.clone(),
+            proc: config.roots.proc.clone(),
+        })
+    })
 }
 
 fn wall_clock() -> Ts {

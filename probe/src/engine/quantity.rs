@@ -17,8 +17,9 @@ const LARGEST_COUNT: f64 = 9_007_199_254_740_992.0;
 /// What was read of one engine, page by page.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quantities {
-    /// The engine's title.
+    /// The engine's short name.
     engine: String,
+    title: String,
     versions: String,
     companion: bool,
     semantics: KvSemantics,
@@ -48,6 +49,12 @@ impl Quantities {
         Some(whole)
     }
 
+    /// The engine's short name, as targets hint at it.
+    #[must_use]
+    pub fn engine(&self) -> &str {
+        &self.engine
+    }
+
     fn read(page: &Page, file: &EngineFile, table: &Table) -> Self {
         let number = |field: &Field| table.fields[field].all().iter().find_map(|at| page.number(at, table));
         let text = |field| {
@@ -56,7 +63,8 @@ impl Quantities {
         };
         let numbers = table.fields.keys().filter_map(|field| Some((*field, number(field)?))).collect();
         Self {
-            engine: file.title.clone(),
+            engine: file.engine.clone(),
+            title: file.title.clone(),
             versions: table.versions.clone(),
             companion: file.companion,
             semantics: table.semantics,
@@ -121,7 +129,7 @@ impl Quantities {
 
     fn report(&self, address: &str, asleep: Reading<bool>, kv: KvCount) -> EngineReport {
         EngineReport {
-            engine: self.engine.clone(),
+            engine: self.title.clone(),
             versions: self.versions.clone(),
             address: address.to_owned(),
             model: self.model.clone().ok_or(Absent::NotSupported),

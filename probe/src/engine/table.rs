@@ -70,6 +70,9 @@ pub struct Table {
     /// Asked only where no other page of the engine was recognised.
     #[serde(default)]
     pub fallback: bool,
+    /// Whether the page says only what does not change while the engine runs, so that it is asked once.
+    #[serde(default)]
+    pub once: bool,
     /// What the engine calls used.
     #[serde(default = "unknown_semantics")]
     pub semantics: KvSemantics,

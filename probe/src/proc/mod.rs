@@ -1,11 +1,11 @@
 //! Processes as `/proc` shows them: who they are, whom they belong to, and what of that is hidden from us.
 
-mod cgroup;
+pub(crate) mod cgroup;
 pub(crate) mod descriptor;
 pub(crate) mod file;
 mod names;
 mod sight;
-mod stat;
+pub(crate) mod stat;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};

@@ -12,6 +12,10 @@ pub(crate) struct Stat {
     pub(crate) comm: String,
     /// State letter, field 3.
     pub(crate) state: char,
+    /// The parent's PID, field 4.
+    pub(crate) parent: u32,
+    /// The session, field 6: what a terminal or a service manager started together.
+    pub(crate) session: u32,
     /// Start time in clock ticks since boot, field 22.
     pub(crate) start_ticks: u64,
     /// Resident pages, field 24.
@@ -27,10 +31,12 @@ impl Stat {
         let (_pid, comm) = head.split_once('(')?;
         let mut fields = tail.split_ascii_whitespace();
         let state = fields.next()?.chars().next()?;
-        // Fields 4 to 21 lie between the state and the start time, field 23 (vsize) between it and the RSS.
-        let start_ticks = fields.nth(18)?.parse().ok()?;
-        let rss_pages = fields.nth(1)?.parse::<i64>().ok()?;
-        Some(Self { comm: comm.to_owned(), state, start_ticks, rss_pages: u64::try_from(rss_pages).ok()? })
+        let parent = fields.next()?.parse().ok()?;
+        let session = fields.nth(1)?.parse().ok()?;
+        // Fields 7 to 21 lie between the session and the start time, field 23 (vsize) between it and the RSS.
+        let start_ticks = fields.nth(15)?.parse().ok()?;
+        let rss_pages = u64::try_from(fields.nth(1)?.parse::<i64>().ok()?).ok()?;
+        Some(Self { comm: comm.to_owned(), state, parent, session, start_ticks, rss_pages })
     }
 
     /// Whether the process has exited and its parent has not yet taken note.
@@ -70,7 +76,15 @@ mod tests {
     #[test]
     fn a_name_with_parentheses_is_read_to_its_last_one() {
         let stat = Stat::parse(LINE).unwrap();
-        assert_eq!(stat, Stat { comm: "a) b (c)".into(), state: 'S', start_ticks: 987_654, rss_pages: 4945 });
+        let wanted = Stat {
+            comm: "a) b (c)".into(),
+            state: 'S',
+            parent: 1,
+            session: 4711,
+            start_ticks: 987_654,
+            rss_pages: 4945,
+        };
+        assert_eq!(stat, wanted);
         assert!(!stat.is_zombie());
     }
 
