@@ -142,38 +142,55 @@ pub(crate) async fn introduce(conn: &mut SqliteConnection, record: &TickRecord) 
     Ok(())
 }
 
-/// Deletes, a bounded number at a time, the series and processes that no tick from `oldest` on can mention.
-pub(crate) async fn forget_before(
+/// Deletes those of some series, from the first to the last id, that no tick from `oldest` on can mention and of which
+/// nothing is kept.
+pub(crate) async fn forget_series(
     conn: &mut SqliteConnection,
+    (first, last): (i64, i64),
     oldest: u64,
-    at_most: i64,
 ) -> Result<(), sqlx::Error> {
-    let Some(limit) = oldest.checked_sub(SEEN_EVERY).map(u64::cast_signed) else {
-        return Ok(());
-    };
     sqlx::query(
-        "DELETE FROM series WHERE id IN (SELECT id FROM series WHERE seen_seq <= ? ORDER BY seen_seq LIMIT ?)",
+        "DELETE FROM series WHERE id BETWEEN ? AND ? AND seen_seq <= ?
+             AND NOT EXISTS (SELECT 1 FROM chunk c
+                             WHERE c.id BETWEEN series.id << 32 AND series.id << 32 | 0xFFFFFFFF)
+             AND NOT EXISTS (SELECT 1 FROM minute m
+                             WHERE m.id BETWEEN series.id << 32 AND series.id << 32 | 0xFFFFFFFF)
+             AND NOT EXISTS (SELECT 1 FROM quarter q
+                             WHERE q.id BETWEEN series.id << 32 AND series.id << 32 | 0xFFFFFFFF)",
     )
-    .bind(limit)
-    .bind(at_most)
-    .execute(&mut *conn)
-    .await?;
-    // The plus keeps the column's affinity out of the comparison, without which the index would not be used.
-    sqlx::query(
-        "DELETE FROM process WHERE id IN (
-             SELECT p.id FROM process p
-             WHERE p.introduced_seq <= ?
-               AND NOT EXISTS (
-                   SELECT 1 FROM series s
-                   WHERE coalesce(s.pid, -1) = +p.pid
-                     AND coalesce(s.start_ticks, -1) = coalesce(p.start_ticks, -1))
-             LIMIT ?)",
-    )
-    .bind(limit)
-    .bind(at_most)
+    .bind(first)
+    .bind(last)
+    .bind(unseen_since(oldest))
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// Deletes those of some processes, from the first to the last id, that have no series any more.
+pub(crate) async fn forget_processes(
+    conn: &mut SqliteConnection,
+    (first, last): (i64, i64),
+    oldest: u64,
+) -> Result<(), sqlx::Error> {
+    // The plus keeps the column's affinity out of the comparison, without which the index would not be used.
+    sqlx::query(
+        "DELETE FROM process WHERE id BETWEEN ? AND ? AND introduced_seq <= ?
+             AND NOT EXISTS (
+                 SELECT 1 FROM series s
+                 WHERE coalesce(s.pid, -1) = +process.pid
+                   AND coalesce(s.start_ticks, -1) = coalesce(process.start_ticks, -1))",
+    )
+    .bind(first)
+    .bind(last)
+    .bind(unseen_since(oldest))
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The newest `seen_seq` of a series that no tick from `oldest` on has.
+fn unseen_since(oldest: u64) -> i64 {
+    oldest.checked_sub(SEEN_EVERY).map_or(-1, u64::cast_signed)
 }
 
 async fn mark_seen(conn: &mut SqliteConnection, seq: u64, ids: &[SeriesId]) -> Result<(), sqlx::Error> {

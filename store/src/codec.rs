@@ -1,6 +1,8 @@
 //! One tick as a blob. The layout is described at the head of the crate.
 
 use crate::crc::Crc32;
+use crate::damage::Damage;
+use crate::varint::{push_varint, take_varint, unzigzag, zigzag};
 
 /// The number that stands for a series within one file.
 pub(crate) type SeriesId = u32;
@@ -28,17 +30,6 @@ const PAGE: i64 = 4096;
 
 /// Bytes of the checksum at the end.
 const CRC_BYTES: usize = 4;
-
-/// Why a blob could not be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Damage {
-    /// Shorter than its checksum, or the checksum differs.
-    Checksum,
-    /// A first byte that this build does not know.
-    Tag,
-    /// The checksum holds, but what it covers makes no sense.
-    Body,
-}
 
 /// A blob whose checksum holds.
 #[derive(Debug, Clone, Copy)]
@@ -167,37 +158,6 @@ fn push_head(blob: &mut Vec<u8>, last_id: &mut SeriesId, id: SeriesId, form: u64
 /// The sequence is part of what is checked, so a blob in the wrong row is seen.
 fn checksum(seq: u64, content: &[u8]) -> u32 {
     Crc32::new().with(&seq.to_le_bytes()).with(content).value()
-}
-
-/// Small numbers of either sign become small numbers without one: 0, -1, 1, -2 give 0, 1, 2, 3.
-const fn zigzag(value: i64) -> u64 {
-    ((value << 1) ^ (value >> 63)).cast_unsigned()
-}
-
-const fn unzigzag(value: u64) -> i64 {
-    (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
-}
-
-/// Seven bits a byte, low bits first, the top bit says that another byte follows.
-fn push_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-fn take_varint(bytes: &mut &[u8]) -> Result<u64, Damage> {
-    let mut value = 0_u64;
-    for shift in (0..u64::BITS).step_by(7) {
-        let (&byte, rest) = bytes.split_first().ok_or(Damage::Body)?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7F) << shift;
-        if byte < 0x80 {
-            return Ok(value);
-        }
-    }
-    Err(Damage::Body)
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use ebbtide_core::Ts;
 
+use crate::rollup::Bucket;
+
 /// More spans than any screen has columns; a larger wish is cut down to it.
 const MAX_SPANS: usize = 10_000;
 
@@ -51,22 +53,37 @@ impl Spans {
         self.to
     }
 
+    /// The length of a piece.
+    pub(crate) fn width_ms(&self) -> i64 {
+        self.width_ms.cast_signed()
+    }
+
     /// Counts a value; one outside of all pieces is nobody's.
     pub(crate) fn add(&mut self, at: Ts, value: i64) {
-        let Ok(offset) = u64::try_from(at.0.saturating_sub(self.from.0)) else {
-            return;
-        };
-        let index = offset / self.width_ms;
-        let from = self.from.plus_ms((index * self.width_ms).cast_signed());
-        let to = from.plus_ms(self.width_ms.cast_signed());
-        let Some(place) = usize::try_from(index).ok().and_then(|index| self.spans.get_mut(index)) else {
-            return;
-        };
-        let span = place.get_or_insert(Span { from, to, min: value, max: value, last: value, count: 0 });
+        let Some(span) = self.place(at, value) else { return };
         span.min = span.min.min(value);
         span.max = span.max.max(value);
         span.last = value;
         span.count = span.count.saturating_add(1);
+    }
+
+    /// The piece that holds an instant; where it is still empty, with the bounds of `value` and a count of none.
+    fn place(&mut self, at: Ts, value: i64) -> Option<&mut Span> {
+        let offset = u64::try_from(at.0.saturating_sub(self.from.0)).ok()?;
+        let index = offset / self.width_ms;
+        let from = self.from.plus_ms((index * self.width_ms).cast_signed());
+        let to = from.plus_ms(self.width_ms.cast_signed());
+        let place = self.spans.get_mut(usize::try_from(index).ok()?)?;
+        Some(place.get_or_insert(Span { from, to, min: value, max: value, last: value, count: 0 }))
+    }
+
+    /// Counts what a series did from `at` on for less than the length of a piece.
+    pub(crate) fn add_bucket(&mut self, at: Ts, bucket: &Bucket) {
+        let Some(span) = self.place(at, bucket.last) else { return };
+        span.min = span.min.min(bucket.min);
+        span.max = span.max.max(bucket.max);
+        span.last = bucket.last;
+        span.count = span.count.saturating_add(bucket.count);
     }
 
     /// The pieces that have values, in order.

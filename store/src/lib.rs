@@ -4,13 +4,19 @@
 //!
 //! | Table | One row for each | Kept |
 //! |---|---|---|
-//! | `meta` | fact about the file: the checksum of each migration | for ever |
+//! | `meta` | fact about the file: the checksum of each migration, the newest merged window | for ever |
 //! | `gpu`, `process` | GPU or process, with what it was called | `process`: as long as one of its series |
-//! | `series` | (GPU, process, metric) that had a value, with its short id | until no tick in the tail can mention it |
-//! | `tail` | tick | 48 hours |
+//! | `series` | (GPU, process, metric) that had a value, with its short id | until nothing of it is left |
+//! | `tail` | tick that is not sealed yet | until it is: about 900 ticks |
+//! | `tick_window` | sealed window: the numbers and times of its ticks | 7 days |
+//! | `chunk` | series in a window, or in eight | 7 days |
+//! | `minute` | series and day: what it did in each minute | 90 days |
+//! | `quarter` | series and week: what it did in each quarter of an hour | 2 years |
 //! | `finding` | finding, as it was last | 100 000, and all that are open |
 //! | `alert` | alert, as it was last | 30 days after it resolved |
 //! | `delivery` | thing to tell a sink | until it has ended, then 10 000 |
+//!
+//! How long, and how large the file may become, is [`StoreConfig`]'s.
 //!
 //! `PRAGMA application_id` is `ebbt`, `PRAGMA user_version` counts the migrations in `migrations/` that have run. A file
 //! with more of them than this build knows, with another program's id, or made by a script that differs, is refused and
@@ -41,6 +47,41 @@
 //! damage costs at most the rest of a chain of sixty, and within a chain wall time keeps step with the steady clock. `NULL`
 //! and form 1 mean absent; nothing stands for it by being zero.
 //!
+//! # From the tail to the rollups
+//!
+//! When the tail holds 900 ticks the oldest of them become a *window*: its number counts from 1 and is never used again,
+//! and its ticks end where a whole blob follows, or where the wall clock was set by more than a minute. Each series that
+//! had an entry in it gets a *chunk*. Eight windows later (numbers 8k+1 to 8k+8) the chunks of a series are merged into
+//! one, and its values are added to the rollups, in one commit for each series; `series.rolled_window` says how far that
+//! has come. `series.closed_window` is the first window without the series, NULL while it is read. All this is done a
+//! little after each tick, so that no tick waits for it: a chain is read, 16 chunks are written, one series is merged.
+//!
+//! ```text
+//! chunk.id, minute.id, quarter.id = series << 32 | number of the window, day or week (from 1970)
+//!
+//! chunk   = tag ticks [runs] [runs] column crc
+//! tag     = 0x10, plus 1 where the first runs follow, plus 2 where the second do
+//! ticks   = varint: how many ticks the chunk covers
+//! runs    = varint list list: how many runs, lengths of those of yes, lengths of those of no; yes comes first
+//! column  = 0 list | 1 varint pco: the values; bytes of pco, and what the crate pco wrote (standalone form)
+//! list    = shift varint varint (varint varint)*: zero bits that first value and changes share at their end, first
+//!           value (zigzag), changes, and for each how far it is from the one before and how much (zigzag)
+//!         | nothing, where there are no values
+//! crc     = 4 bytes, little-endian: CRC-32C of the id as 8 little-endian bytes and all before
+//!
+//! times   = 0x30 varint column column column crc: ticks, number less its place, wall time, steady time less wall time
+//! rollup  = 0x20 varint column{6} crc: buckets; start in widths since 1970 less its place, last, last - least,
+//!           greatest - last, sum - last * count, count
+//! ```
+//!
+//! The first runs say which ticks asked the series, the second which of these answers were values: a bitmap as run
+//! lengths, because a list that is read each fifth tick then takes ten bytes instead of 113. Of pco and the list the
+//! smaller is taken: the list wins on memory that steps, pco on what changes all the time. A chunk is looked at only
+//! together with its windows, so one whose seal was interrupted is nobody's.
+//!
+//! A chart is made of ticks, minutes or quarters of an hour, whichever is fine enough and still kept; what is not in the
+//! rollups yet comes from chunks and tail. Least and greatest go through all tiers unchanged.
+//!
 //! # What survives
 //!
 //! A tick is acknowledged when its commit has returned: it is then in the write-ahead log. The end of the process, by
@@ -50,22 +91,35 @@
 //! and opens another: `docs/adr/0001-one-writer-connection.md` says why.
 
 mod catalogue;
+mod chunk;
 mod codec;
+mod column;
+mod config;
 mod crc;
+mod damage;
 mod error;
+mod expire;
 mod history;
 mod json;
+mod merge;
 mod names;
 mod outbox;
+mod query;
 mod reader;
+mod rollup;
 mod schema;
+mod seal;
 mod session;
 mod tail;
+mod upkeep;
+mod varint;
+mod walk;
+mod window;
 mod writer;
 
+pub use config::StoreConfig;
 pub use error::Error;
 pub use history::Span;
 pub use outbox::{DeliveryId, Pending, Settlement, Verdicts};
 pub use reader::{Reader, Replay};
-pub use session::KEPT_MS;
 pub use writer::{Writer, WriterStats};

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use ebbtide_core::{GpuCard, GpuKind, GpuUuid, Metric, ProcInfo, ProcKey, ProcessCard, SeriesKey};
 use sqlx::sqlite::SqliteConnection;
 
+use crate::chunk::WindowId;
 use crate::codec::{Row, SeriesId};
 use crate::json;
 
@@ -75,13 +76,13 @@ impl Names {
     }
 }
 
-/// The id of a series; `None` where the file has none.
+/// The id of a series, and its newest window that is in the rollups; `None` where the file has none.
 pub(crate) async fn series_id(
     conn: &mut SqliteConnection,
     key: &SeriesKey,
-) -> Result<Option<SeriesId>, sqlx::Error> {
-    let id: Option<i64> = sqlx::query_scalar(
-        "SELECT id FROM series
+) -> Result<Option<(SeriesId, WindowId)>, sqlx::Error> {
+    sqlx::query_as(
+        "SELECT id, rolled_window FROM series
          WHERE coalesce(pid, -1) = ? AND coalesce(start_ticks, -1) = ? AND coalesce(gpu, '') = ? AND metric = ?",
     )
     .bind(key.proc.map_or(-1, |proc| i64::from(proc.pid)))
@@ -89,8 +90,7 @@ pub(crate) async fn series_id(
     .bind(key.gpu.as_ref().map_or_else(String::new, |gpu| gpu.as_str().to_owned()))
     .bind(key.metric.name())
     .fetch_optional(conn)
-    .await?;
-    Ok(id.and_then(|id| SeriesId::try_from(id).ok()))
+    .await
 }
 
 /// A number that is no PID can only come from a damaged row; such a process is nobody's.

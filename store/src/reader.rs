@@ -7,12 +7,13 @@ use ebbtide_core::{Alert, Finding, Point, SeriesKey, TickRecord, Ts};
 use sqlx::sqlite::SqliteConnection;
 
 use crate::error::Error;
-use crate::history::{Span, Spans};
+use crate::history::Span;
 use crate::json;
-use crate::names::{self, Names};
+use crate::names::Names;
 use crate::outbox::{DeliveryId, Pending};
+use crate::query;
 use crate::schema;
-use crate::tail::Walk;
+use crate::walk::Walk;
 
 /// Findings returned at once, the newest: a screen or an export page.
 const MAX_FINDINGS: i64 = 10_000;
@@ -41,9 +42,8 @@ impl Reader {
     /// Any [`Error`] of opening and reading.
     pub async fn replay(&self, from: Ts, to: Ts) -> Result<Replay, Error> {
         self.within(async {
-            let mut conn = self.open().await?;
-            let walk = Walk::begin(&mut conn, from, to).await.map_err(|e| self.fail(e))?;
-            Ok(Replay { reader: self.clone(), conn, walk, names: Names::default() })
+            let conn = self.open().await?;
+            Ok(Replay { reader: self.clone(), conn, walk: Walk::new(from, to), names: Names::default() })
         })
         .await
     }
@@ -82,8 +82,10 @@ impl Reader {
         .await
     }
 
-    /// One series from `from` to `to`, cut into at most `points` spans of equal length. A span in which nothing was
-    /// read is left out: a gap, never a zero.
+    /// One series from `from` to `to`, both included, cut into at most `points` spans of equal length. A span in which
+    /// nothing was read is left out: a gap, never a zero. Where spans are a minute or longer, or ticks that old are not
+    /// kept, they are made of minutes or quarters of an hour; of these only whole ones count, so that nothing from before
+    /// `from` or after `to` is in the answer. Least and greatest are always those of the ticks.
     ///
     /// # Errors
     /// Any [`Error`] of opening and reading.
@@ -94,9 +96,24 @@ impl Reader {
         to: Ts,
         points: usize,
     ) -> Result<Vec<Span>, Error> {
+        let mut charts = self.histories(std::slice::from_ref(series), from, to, points).await?;
+        Ok(charts.pop().unwrap_or_default())
+    }
+
+    /// The same for several series at once, in their order.
+    ///
+    /// # Errors
+    /// Any [`Error`] of opening and reading.
+    pub async fn histories(
+        &self,
+        series: &[SeriesKey],
+        from: Ts,
+        to: Ts,
+        points: usize,
+    ) -> Result<Vec<Vec<Span>>, Error> {
         self.within(async {
             let mut conn = self.open().await?;
-            self.collect(&mut conn, series, Spans::new(from, to, points)).await.map_err(|e| self.fail(e))
+            query::charts(&mut conn, series, (from, to), points).await.map_err(|e| self.fail(e))
         })
         .await
     }
@@ -184,26 +201,6 @@ impl Reader {
         .await
     }
 
-    async fn collect(
-        &self,
-        conn: &mut SqliteConnection,
-        series: &SeriesKey,
-        mut spans: Spans,
-    ) -> Result<Vec<Span>, sqlx::Error> {
-        let Some(id) = names::series_id(conn, series).await? else {
-            return Ok(Vec::new());
-        };
-        let mut walk = Walk::begin(conn, spans.from(), spans.to()).await?;
-        while let Some((tick, row)) = walk.next(conn).await? {
-            if let Ok(place) = row.binary_search_by_key(&id, |entry| entry.0)
-                && let Some(value) = row[place].1
-            {
-                spans.add(tick.at, value);
-            }
-        }
-        Ok(spans.finish())
-    }
-
     async fn open(&self) -> Result<SqliteConnection, Error> {
         schema::open_for_reading(&self.path).await
     }
@@ -242,7 +239,7 @@ impl Replay {
 
     /// Ticks passed over so far because their blob, or one that it builds on, is damaged.
     #[must_use]
-    pub const fn unreadable(&self) -> u64 {
+    pub fn unreadable(&self) -> u64 {
         self.walk.unreadable()
     }
 }

@@ -18,11 +18,31 @@ struct Migration {
     checksum: u32,
 }
 
-const MIGRATIONS: [Migration; 1] = [Migration {
-    name: "0001_tail_and_verdicts",
-    sql: include_str!("../../migrations/0001_tail_and_verdicts.sql"),
-    checksum: 0x35B9_3B16,
-}];
+const MIGRATIONS: [Migration; 2] = [
+    Migration {
+        name: "0001_tail_and_verdicts",
+        sql: include_str!("../../migrations/0001_tail_and_verdicts.sql"),
+        checksum: 0x35B9_3B16,
+    },
+    Migration {
+        name: "0002_sealed_history",
+        sql: include_str!("../../migrations/0002_sealed_history.sql"),
+        checksum: 0x5141_8439,
+    },
+];
+
+/// How a reader sees a file of an older layout, which it cannot bring up to date: what the layout of that number lacks,
+/// under the names that this build uses, and empty. A name in `temp` goes before the same in the file.
+const BRIDGES: [&str; 2] = [
+    "",
+    "CREATE TEMP VIEW series AS SELECT *, 0 AS rolled_window, NULL AS closed_window FROM main.series;
+     CREATE TEMP TABLE tick_window (
+         id INTEGER PRIMARY KEY, first_seq INTEGER, last_seq INTEGER, from_ms INTEGER, to_ms INTEGER,
+         ticks INTEGER, times BLOB);
+     CREATE TEMP TABLE chunk (id INTEGER PRIMARY KEY, windows INTEGER, data BLOB);
+     CREATE TEMP TABLE minute (id INTEGER PRIMARY KEY, data BLOB);
+     CREATE TEMP TABLE quarter (id INTEGER PRIMARY KEY, data BLOB);",
+];
 
 /// What the writer wants of its connection. `auto_vacuum` counts only before the first table, and the switch to WAL
 /// already writes the first page, so the order matters. 512 KiB of cache hold the right edge of every table that is
@@ -39,7 +59,7 @@ const WRITER_PRAGMAS: &str = "PRAGMA auto_vacuum = INCREMENTAL;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Statements kept prepared: more than there are in this crate for one connection.
-const STATEMENTS: usize = 24;
+const STATEMENTS: usize = 48;
 
 /// Opens the file at `path` for writing, makes it where there is none, and brings it to the newest layout. A file
 /// that is refused is left as it is.
@@ -66,15 +86,24 @@ pub(crate) async fn open_for_reading(path: &Path) -> Result<SqliteConnection, Er
     let options = options(path)
         .read_only(true)
         .immutable(immutable)
-        .pragma("query_only", "ON")
         .pragma("cache_size", "-512")
         .thread_name(|_| "ebbtide-read".into());
     let mut conn = options.connect().await.map_err(|e| Error::of_sqlite(path, e))?;
-    match inspect(&mut conn, path).await {
-        Ok(0) => Err(Error::Missing { path: path.to_path_buf() }),
-        Ok(_) => Ok(conn),
-        Err(error) => Err(error),
+    let applied = inspect(&mut conn, path).await?;
+    if applied == 0 {
+        return Err(Error::Missing { path: path.to_path_buf() });
     }
+    bridge(&mut conn, applied).await.map_err(|e| Error::of_sqlite(path, e))?;
+    Ok(conn)
+}
+
+/// Makes a file of layout `applied` look like one of the newest, and lets nothing be written from then on.
+async fn bridge(conn: &mut SqliteConnection, applied: usize) -> Result<(), sqlx::Error> {
+    for missing in BRIDGES.iter().skip(applied) {
+        sqlx::raw_sql("PRAGMA temp_store = MEMORY").execute(&mut *conn).await?;
+        sqlx::raw_sql(*missing).execute(&mut *conn).await?;
+    }
+    sqlx::raw_sql("PRAGMA query_only = ON").execute(conn).await.map(drop)
 }
 
 /// Closes a connection that is of no use any more; what it says to that does not matter.

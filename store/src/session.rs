@@ -8,40 +8,20 @@ use sqlx::sqlite::SqliteConnection;
 
 use crate::catalogue::{self, SeriesIds};
 use crate::codec::{self, Row};
+use crate::config::StoreConfig;
 use crate::error::Error;
 use crate::outbox::{self, DeliveryId, Settlement, Verdicts};
 use crate::schema;
-
-/// How long ticks are kept.
-pub const KEPT_MS: i64 = 48 * 3600 * 1000;
+use crate::upkeep::{Done, Upkeep};
 
 /// Ticks between two whole blobs. A damaged blob costs at most the rest of its chain: a minute at one tick a second.
 const CHAIN_TICKS: u32 = 60;
-
-/// Ticks between two checkpoints: what a power cut may take at `synchronous = NORMAL`, a minute at one tick a second.
-const CHECKPOINT_TICKS: u32 = 60;
-
-/// Rows deleted at each checkpoint: four times what came in, so that a backlog melts, and a few milliseconds of work.
-const DELETED_TICKS: i64 = 240;
-
-/// Names deleted at each checkpoint, likewise.
-const DELETED_NAMES: i64 = 500;
-
-/// Free pages that stay in the file for the next rows (4 MiB); more are given back to the file system.
-const SPARE_PAGES: i64 = 1024;
 
 /// Wall time that disagrees with the steady clock by more than this has been set.
 const CLOCK_STEP_MS: i64 = 1000;
 
 /// A log of more pages than this (64 MiB) means that a reader does not let go.
 const LOG_PAGES: i64 = 16_384;
-
-/// What a checkpoint found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Checkpoint {
-    /// Pages in the log.
-    pub(crate) log_pages: i64,
-}
 
 /// A connection, with the ids and the last values that belong to its file.
 #[derive(Debug)]
@@ -52,7 +32,7 @@ pub(crate) struct Session {
     series: SeriesIds,
     chain: Option<Chain>,
     last_seq: Option<u64>,
-    since_checkpoint: u32,
+    upkeep: Upkeep,
 }
 
 /// The newest tick that this session committed: what the next blob is a change of.
@@ -65,11 +45,15 @@ struct Chain {
 
 impl Session {
     /// Opens the file, or makes it.
-    pub(crate) async fn open(path: &Path) -> Result<Self, Error> {
+    pub(crate) async fn open(path: &Path, config: StoreConfig) -> Result<Self, Error> {
         let mut conn = schema::open_for_writing(path).await?;
-        let newest = sqlx::query_scalar("SELECT max(seq) FROM tail").fetch_one(&mut conn).await;
-        let newest: Option<i64> = match newest {
-            Ok(newest) => newest,
+        let begun = async {
+            let newest: Option<i64> =
+                sqlx::query_scalar("SELECT max(seq) FROM tail").fetch_one(&mut conn).await?;
+            Ok((newest, Upkeep::begin(&mut conn, config).await?))
+        };
+        let (newest, upkeep) = match begun.await {
+            Ok(begun) => begun,
             Err(error) => {
                 schema::close(conn).await;
                 return Err(Error::of_sqlite(path, error));
@@ -83,7 +67,7 @@ impl Session {
             series: SeriesIds::default(),
             chain: None,
             last_seq: newest.map(i64::cast_unsigned),
-            since_checkpoint: 0,
+            upkeep,
         })
     }
 
@@ -112,7 +96,7 @@ impl Session {
         }
         self.chain = self.commit(record).await.map_err(|e| Error::of_sqlite(&self.path, e))?;
         self.last_seq = Some(seq);
-        self.since_checkpoint += 1;
+        self.upkeep.note_tick();
         Ok(())
     }
 
@@ -157,58 +141,18 @@ impl Session {
         written.await.map_err(|e| Error::of_sqlite(&self.path, e))
     }
 
-    /// Whether it is time for [`Self::keep_house`].
-    pub(crate) const fn wants_housekeeping(&self) -> bool {
-        self.since_checkpoint >= CHECKPOINT_TICKS
-    }
-
-    /// Deletes some of what is too old and moves the log into the file.
-    pub(crate) async fn keep_house(&mut self, now: Ts) -> Result<Checkpoint, Error> {
-        let done = async {
-            self.delete_old(now).await?;
-            self.give_back_pages().await?;
-            let (_busy, log_pages, _moved): (i64, i64, i64) =
-                sqlx::query_as("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(&mut self.conn).await?;
-            Ok(Checkpoint { log_pages })
-        };
-        let checkpoint = done.await.map_err(|e| Error::of_sqlite(&self.path, e))?;
-        self.since_checkpoint = 0;
-        if checkpoint.log_pages > LOG_PAGES {
+    /// Does the housekeeping that is due after a tick, or a little of it.
+    pub(crate) async fn keep_house(&mut self, now: Ts) -> Result<Done, Error> {
+        let newest = self.last_seq.unwrap_or(0).cast_signed();
+        let done = self.upkeep.step(&mut self.conn, &mut self.series, (now, newest)).await;
+        let done = done.map_err(|e| Error::of_sqlite(&self.path, e))?;
+        if done.log_pages > Some(LOG_PAGES) {
             tracing::warn!(
-                path = %self.path.display(), pages = checkpoint.log_pages,
+                path = %self.path.display(), pages = done.log_pages,
                 "the write-ahead log cannot shrink: some reader of the database does not let go"
             );
         }
-        Ok(checkpoint)
-    }
-
-    /// The oldest rows go when they are too old, or so far in the future that the clock was wrong when they were made.
-    async fn delete_old(&mut self, now: Ts) -> Result<(), sqlx::Error> {
-        let mut tx = self.conn.begin_with("BEGIN IMMEDIATE").await?;
-        sqlx::query(
-            "DELETE FROM tail
-             WHERE seq IN (SELECT seq FROM tail ORDER BY seq LIMIT ?) AND at_ms NOT BETWEEN ? AND ?",
-        )
-        .bind(DELETED_TICKS)
-        .bind(now.plus_ms(-KEPT_MS).0)
-        .bind(now.plus_ms(KEPT_MS).0)
-        .execute(&mut *tx)
-        .await?;
-        let oldest: Option<i64> = sqlx::query_scalar("SELECT min(seq) FROM tail").fetch_one(&mut *tx).await?;
-        if let Some(oldest) = oldest.map(i64::cast_unsigned) {
-            catalogue::forget_before(&mut tx, oldest, DELETED_NAMES).await?;
-            self.series.forget_before(oldest);
-        }
-        outbox::forget_oldest(&mut tx, now).await?;
-        tx.commit().await
-    }
-
-    async fn give_back_pages(&mut self) -> Result<(), sqlx::Error> {
-        let free: i64 = sqlx::query_scalar("PRAGMA freelist_count").fetch_one(&mut self.conn).await?;
-        if free > SPARE_PAGES {
-            sqlx::raw_sql("PRAGMA incremental_vacuum(256)").execute(&mut self.conn).await?;
-        }
-        Ok(())
+        Ok(done)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reading the tail: a walk over the ticks of a time span, a page at a time.
+//! Reading the tail: a walk over its ticks of a time span, a page at a time.
 
 use std::collections::VecDeque;
 
@@ -13,9 +13,10 @@ const PAGE_ROWS: i64 = 128;
 /// A row as it stands in the file.
 type Stored = (i64, i64, i64, Vec<u8>);
 
-/// A walk over the ticks with a wall time from `from` to `to`, both included, in the order in which they were made.
+/// A walk over the ticks of the tail with a wall time from `from` to `to`, both included, in the order in which they were
+/// made.
 #[derive(Debug)]
-pub(crate) struct Walk {
+pub(crate) struct TailWalk {
     from: Ts,
     to: Ts,
     /// The first row not fetched yet.
@@ -29,7 +30,7 @@ pub(crate) struct Walk {
     unreadable: u64,
 }
 
-impl Walk {
+impl TailWalk {
     /// Finds the rows of a time span.
     pub(crate) async fn begin(conn: &mut SqliteConnection, from: Ts, to: Ts) -> Result<Self, sqlx::Error> {
         let (next, end) = bounds(conn, from, to).await?.unwrap_or((0, -1));
@@ -37,26 +38,26 @@ impl Walk {
         Ok(Self { from, to, next, end, page, current: None, row: Row::new(), unreadable: 0 })
     }
 
-    /// The next tick and its values; `None` at the end.
-    pub(crate) async fn next(
-        &mut self,
-        conn: &mut SqliteConnection,
-    ) -> Result<Option<(Tick, &Row)>, sqlx::Error> {
-        loop {
-            if self.page.is_empty() && !self.fetch(conn).await? {
-                return Ok(None);
-            }
-            while let Some(stored) = self.page.pop_front() {
-                let tick = Tick {
-                    seq: stored.0.cast_unsigned(),
-                    at: Ts(stored.1),
-                    mono_ms: stored.2.cast_unsigned(),
-                };
-                if self.apply(tick.seq, &stored.3) && self.from <= tick.at && tick.at <= self.to {
-                    return Ok(Some((tick, &self.row)));
-                }
+    /// Whether [`Self::next`] has to be preceded by [`Self::fetch`].
+    pub(crate) fn wants_rows(&self) -> bool {
+        self.page.is_empty() && self.next <= self.end
+    }
+
+    /// The next tick of those that were fetched.
+    pub(crate) fn next(&mut self) -> Option<Tick> {
+        while let Some(stored) = self.page.pop_front() {
+            let tick =
+                Tick { seq: stored.0.cast_unsigned(), at: Ts(stored.1), mono_ms: stored.2.cast_unsigned() };
+            if self.apply(tick.seq, &stored.3) && self.from <= tick.at && tick.at <= self.to {
+                return Some(tick);
             }
         }
+        None
+    }
+
+    /// The values of the tick that [`Self::next`] gave.
+    pub(crate) const fn row(&self) -> &Row {
+        &self.row
     }
 
     /// Ticks passed over because their blob, or one that it builds on, is damaged or gone.
@@ -64,10 +65,8 @@ impl Walk {
         self.unreadable
     }
 
-    async fn fetch(&mut self, conn: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
-        if self.next > self.end {
-            return Ok(false);
-        }
+    /// Reads the next page.
+    pub(crate) async fn fetch(&mut self, conn: &mut SqliteConnection) -> Result<(), sqlx::Error> {
         let rows: Vec<Stored> = sqlx::query_as(
             "SELECT seq, at_ms, mono_ms, blob FROM tail WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT ?",
         )
@@ -76,12 +75,12 @@ impl Walk {
         .bind(PAGE_ROWS)
         .fetch_all(conn)
         .await?;
-        let Some(last) = rows.last() else {
-            return Ok(false);
-        };
-        self.next = last.0.saturating_add(1);
+        match rows.last() {
+            Some(last) => self.next = last.0.saturating_add(1),
+            None => self.end = self.next.saturating_sub(1),
+        }
         self.page = rows.into();
-        Ok(true)
+        Ok(())
     }
 
     fn apply(&mut self, seq: u64, bytes: &[u8]) -> bool {

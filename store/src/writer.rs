@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ebbtide_core::{TickRecord, Ts};
 
+use crate::config::StoreConfig;
 use crate::error::Error;
 use crate::outbox::{DeliveryId, Settlement, Verdicts};
 use crate::schema::beside;
@@ -29,6 +30,10 @@ pub struct WriterStats {
     pub quarantined: u64,
     /// Pages of 4 KiB in the write-ahead log at the last checkpoint.
     pub log_pages: u64,
+    /// Windows of ticks sealed.
+    pub sealed: u64,
+    /// Ticks that were found damaged when they were to be sealed, and are lost.
+    pub lost: u64,
 }
 
 /// Stores ticks, findings, alerts and deliveries in one file.
@@ -40,6 +45,7 @@ pub struct WriterStats {
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
+    config: StoreConfig,
     lock: Option<File>,
     session: Option<Session>,
     /// The session before met damage.
@@ -53,8 +59,15 @@ impl Writer {
     /// A writer for the file at `path`, which is opened, or made, with the first call.
     #[must_use]
     pub fn new(path: &Path) -> Self {
+        Self::with(path, StoreConfig::default())
+    }
+
+    /// The same, which keeps what `config` says.
+    #[must_use]
+    pub fn with(path: &Path, config: StoreConfig) -> Self {
         Self {
             path: path.to_path_buf(),
+            config,
             lock: None,
             session: None,
             damaged: false,
@@ -146,11 +159,11 @@ impl Writer {
         if std::mem::take(&mut self.damaged) && self.may_quarantine() {
             self.quarantine()?;
         }
-        let opened = match Session::open(&self.path).await {
+        let opened = match Session::open(&self.path, self.config).await {
             Err(Error::Corrupt { source, .. }) if self.may_quarantine() => {
                 tracing::warn!(path = %self.path.display(), %source, "the database is damaged");
                 self.quarantine()?;
-                Session::open(&self.path).await
+                Session::open(&self.path, self.config).await
             }
             Err(error @ (Error::Io { .. } | Error::Unreachable { .. })) => {
                 Err(self.ask_the_disk().unwrap_or(error))
@@ -179,12 +192,20 @@ impl Writer {
     /// The tick that occasions this has been acknowledged, so a failure here is told to the log only; if it lasts, the
     /// next tick meets it.
     async fn keep_house(&mut self, now: Ts) {
-        let Some(mut session) = self.session.take_if(|session| session.wants_housekeeping()) else {
+        let Some(mut session) = self.session.take() else {
             return;
         };
         let outcome = session.keep_house(now).await;
         match self.give_back(session, outcome).await {
-            Ok(checkpoint) => self.stats.log_pages = checkpoint.log_pages.try_into().unwrap_or(0),
+            Ok(done) => {
+                if let Some(pages) = done.log_pages {
+                    self.stats.log_pages = pages.try_into().unwrap_or(0);
+                }
+                if let Some(lost) = done.sealed {
+                    self.stats.sealed += 1;
+                    self.stats.lost += lost;
+                }
+            }
             Err(error) => tracing::warn!(error = %error, cause = ?error, "database housekeeping failed"),
         }
     }

@@ -17,7 +17,7 @@ async fn written(path: &Path, ticks: u64) {
 }
 
 /// Does something to a file that no version of ours does.
-async fn tamper(path: &Path, sql: &'static str) {
+pub(crate) async fn tamper(path: &Path, sql: &'static str) {
     let mut conn = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
     sqlx::raw_sql(sql).execute(&mut conn).await.unwrap();
     conn.close().await.unwrap();

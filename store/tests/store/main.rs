@@ -12,4 +12,6 @@ mod faults;
 mod records;
 mod retention;
 mod round_trip;
+mod sealed;
+mod upgrade;
 mod verdicts;

@@ -1,0 +1,185 @@
+//! Windows and rollups: what has left the tail is still the same.
+
+use ebbtide_core::{Point, SeriesKey, TickRecord, Ts};
+use ebbtide_store::{Span, Writer};
+use proptest::prelude::*;
+
+use crate::records::{self, held, record, sorted, stored, used};
+
+/// More than eight windows of 900, so that some are merged, some are not, and some ticks are in the tail.
+const TICKS: u64 = 9_500;
+
+fn light(seq: u64) -> TickRecord {
+    let mut record = record(seq);
+    record.points.truncate(4);
+    // A list that is read each fifth tick, and a process that comes and goes.
+    if seq.is_multiple_of(5) {
+        record.points.push(Point { series: held(1, 77), value: Some((seq.cast_signed() / 700) << 21) });
+    }
+    if (seq / 1000) % 3 == 1 {
+        record.points.push(Point { series: held(1, 78), value: (!seq.is_multiple_of(4)).then_some(5 << 30) });
+    }
+    record
+}
+
+#[tokio::test]
+async fn every_tick_comes_back_through_seals_and_merges_and_restarts() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history.db");
+    let mut writer = Writer::new(&path);
+    let mut given = Vec::new();
+    for seq in 1..=TICKS {
+        let mut record = light(seq);
+        // The clock is set an hour ahead, then two hours back.
+        let step = [0, 3_600_000, -3_600_000][seq as usize * 3 / (TICKS as usize + 1)];
+        record.tick.at = record.tick.at.plus_ms(step);
+        writer.append(&record).await.unwrap();
+        given.push(sorted(record));
+        // Now and then in the middle of whatever is under way, and without a word.
+        if seq % 1373 == 0 {
+            drop(writer);
+            writer = Writer::new(&path);
+        }
+        if seq % 1900 == 0 {
+            assert_eq!(stored(&path).await, (given.clone(), 0));
+        }
+    }
+    assert!(writer.stats().sealed > 0);
+    writer.close().await;
+    assert_eq!(stored(&path).await, (given.clone(), 0));
+    assert_eq!(records::reader(&path).complaints().await.unwrap(), [""; 0]);
+
+    for (from, to) in [(100, 130), (880, 940), (5_000, 5_003), (3_900, 9_400), (9_499, 9_500)] {
+        let (from, to) = (given[from].tick.at, given[to - 1].tick.at);
+        let mut replay = records::reader(&path).replay(from, to).await.unwrap();
+        let mut found = Vec::new();
+        while let Some(record) = replay.next().await.unwrap() {
+            found.push(sorted(record));
+        }
+        let inside = given.iter().filter(|record| from <= record.tick.at && record.tick.at <= to);
+        assert_eq!(found, inside.cloned().collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn a_replay_goes_on_while_its_ticks_are_sealed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history.db");
+    let mut writer = Writer::new(&path);
+    for seq in 1..=890 {
+        writer.append(&record(seq)).await.unwrap();
+    }
+    let mut replay = records::reader(&path).replay(Ts(0), Ts(i64::MAX)).await.unwrap();
+    let mut seqs = Vec::new();
+    for _ in 0..300 {
+        seqs.push(replay.next().await.unwrap().unwrap().tick.seq);
+    }
+    for seq in 891..=2500 {
+        writer.append(&record(seq)).await.unwrap();
+    }
+    while let Some(record) = replay.next().await.unwrap() {
+        seqs.push(record.tick.seq);
+    }
+    assert_eq!(replay.unreadable(), 0);
+    assert!(seqs.len() >= 890 && seqs.iter().copied().eq(1..=seqs.len() as u64), "{} ticks", seqs.len());
+}
+
+#[tokio::test]
+async fn a_damaged_chunk_costs_its_series_its_window() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history.db");
+    let mut writer = Writer::new(&path);
+    for seq in 1..=2000 {
+        writer.append(&record(seq)).await.unwrap();
+    }
+    writer.close().await;
+    crate::damage::tamper(
+        &path,
+        "UPDATE chunk SET data = zeroblob(length(data)) WHERE id = (SELECT min(id) FROM chunk WHERE id > (2 << 32))",
+    )
+    .await;
+    let (ticks, unreadable) = stored(&path).await;
+    assert_eq!((ticks.len(), unreadable), (2000, 0));
+    let short = ticks.iter().filter(|tick| tick.points.len() + 1 == record(1).points.len()).count();
+    assert!((900..=959).contains(&short), "{short} ticks without one series");
+}
+
+/// What a chart would be if every value were looked at.
+fn naive(values: &[(Ts, i64)], from: Ts, to: Ts) -> Option<(i64, i64, u32)> {
+    let inside = values.iter().filter(|(at, _)| from <= *at && *at <= to);
+    inside.fold(None, |sum, (_, value)| {
+        let (min, max, count) = sum.unwrap_or((*value, *value, 0));
+        Some((min.min(*value), max.max(*value), count + 1))
+    })
+}
+
+fn whole(spans: &[Span]) -> Option<(i64, i64, u32)> {
+    let min = spans.iter().map(|span| span.min).min()?;
+    let max = spans.iter().map(|span| span.max).max()?;
+    Some((min, max, spans.iter().map(|span| span.count).sum()))
+}
+
+#[test]
+fn a_chart_of_any_width_keeps_within_its_range_and_loses_no_spike() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history.db");
+    let series = used(0);
+    // A tick each four seconds, a spike of one tick every hour and a half.
+    let value =
+        |seq: u64| Some(if seq % 1350 == 700 { 40 << 30 } else { (20 << 30) + (seq % 60).cast_signed() });
+    let mut values = Vec::new();
+    runtime.block_on(async {
+        let mut writer = Writer::new(&path);
+        for seq in 0..TICKS {
+            let mut record = record(seq);
+            record.tick.at = Ts(1_700_000_000_000 + seq.cast_signed() * 4000);
+            record.tick.mono_ms = seq * 4000;
+            record.points = vec![Point { series: series.clone(), value: value(seq) }];
+            values.push((record.tick.at, value(seq).unwrap()));
+            writer.append(&record).await.unwrap();
+        }
+        writer.close().await;
+    });
+    let (begin, end) = (values[0].0, values[values.len() - 1].0);
+    let length = end.0 - begin.0;
+    proptest!(ProptestConfig::with_cases(64), |(a in -0.1..1.1_f64, b in -0.1..1.1_f64, points in 1..700_usize)| {
+        let at = |share: f64| begin.plus_ms((share * length as f64) as i64);
+        let (from, to) = (at(a.min(b)), at(a.max(b)));
+        let spans = runtime.block_on(records::reader(&path).history(&series, from, to, points)).unwrap();
+        prop_assert!(spans.len() <= points);
+        prop_assert!(spans.iter().all(|span| from <= span.from && span.from <= to && span.count > 0));
+        prop_assert!(spans.iter().all(|span| span.min <= span.last && span.last <= span.max));
+        prop_assert!(spans.windows(2).all(|pair| pair[0].to <= pair[1].from), "time runs forward");
+        // At the edges a bucket that is only partly inside is left out.
+        let width = (to.0 - from.0) / points as i64;
+        let bucket = if width < 60_000 { 0 } else if width < 900_000 { 60_000 } else { 900_000 };
+        let most = naive(&values, from, to);
+        let least = naive(&values, from.plus_ms(bucket), to.plus_ms(-bucket));
+        let found = whole(&spans);
+        prop_assert!(found.map_or(0, |f| f.2) <= most.map_or(0, |m| m.2));
+        prop_assert!(found.map_or(0, |f| f.2) >= least.map_or(0, |l| l.2));
+        if let (Some(least), Some(found), Some(most)) = (least, found, most) {
+            prop_assert!(most.1 >= found.1 && found.1 >= least.1 && most.0 <= found.0 && found.0 <= least.0);
+        }
+        if bucket == 0 {
+            prop_assert_eq!(found, most);
+        }
+    });
+}
+
+#[tokio::test]
+async fn several_series_are_answered_in_their_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history.db");
+    let mut writer = Writer::new(&path);
+    for seq in 1..=1500 {
+        writer.append(&record(seq)).await.unwrap();
+    }
+    let keys: Vec<SeriesKey> = vec![held(0, 8), held(5, 5), used(0)];
+    let together = records::reader(&path).histories(&keys, Ts(0), Ts(1_600_000), 100).await.unwrap();
+    for (key, spans) in keys.iter().zip(&together) {
+        assert_eq!(&records::reader(&path).history(key, Ts(0), Ts(1_600_000), 100).await.unwrap(), spans);
+    }
+    assert!(together[0].len() > 90 && together[1].is_empty() && together[2].len() > 90);
+}
