@@ -10,6 +10,8 @@ use ebbtide_notify::{DeliveryReport, Outcome};
 use ebbtide_store::{DeliveryId, Error, Settlement, Verdicts, Writer};
 use tracing::{info, warn};
 
+use crate::log::with_causes;
+
 /// A write that takes longer is given up and tried again: the disk hangs.
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -145,7 +147,7 @@ impl Books {
 /// The outcome, or in words why there is none in time.
 async fn within<T>(write: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
     match tokio::time::timeout(WRITE_DEADLINE, write).await {
-        Ok(outcome) => outcome.map_err(|error| error.to_string()),
+        Ok(outcome) => outcome.map_err(|error| with_causes(&error)),
         Err(_) => Err(format!("the disk has not answered within {} s", WRITE_DEADLINE.as_secs())),
     }
 }

@@ -1,7 +1,9 @@
 //! Runs the daemon: starts the tasks, executes the pipeline's effects, and ends it all in order.
 
+use std::fs::DirBuilder;
 use std::future::Future;
-use std::path::PathBuf;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,11 +13,11 @@ use ebbtide_api::server::{Api, BindError, ServeError, Socket};
 use ebbtide_api::wire::{Health, Level, SCHEMA, Status};
 use ebbtide_core::{Absent, AlertEvent, HostSample, Sample, Tick, Ts};
 use ebbtide_detect::DetectConfig;
-use ebbtide_notify::StartError;
+use ebbtide_notify::{SinkConfig, StartError};
 use ebbtide_probe::{Probe, ProbeError};
 use ebbtide_store::Writer;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tracing::{debug, error, info, warn};
 
 use crate::books::{Books, SharedHealth};
@@ -24,15 +26,34 @@ use crate::history::StoredHistory;
 use crate::keeper::{self, Decisions, Keeper, Op};
 use crate::past::Past;
 use crate::pipeline::{Effect, Input, Pipeline, PipelineConfig};
-use crate::{probing, selfwatch, shutdown};
+use crate::{log, probing, selfwatch, shutdown};
 
 /// Samples that may wait for the pipeline: a step takes well under a millisecond, so one is the rule and 64 cover
 /// the replay at start.
 const SAMPLE_QUEUE: usize = 64;
-/// How long each part may take to end. All of them together stay under the 10 s that service managers grant.
-const STOP_DEADLINE: Duration = Duration::from_secs(2);
+/// How long the sources may take to end.
+const PROBE_DEADLINE: Duration = Duration::from_secs(2);
+/// How long the sinks may take to end.
+const SINK_DEADLINE: Duration = Duration::from_secs(2);
+/// How long it may take to step through what is queued, to write it, and to let the sinks end.
+const KEEPER_DEADLINE: Duration = Duration::from_secs(4);
+/// How long the API may take to end, and after it a look-up that hangs on a dead disk.
+const API_DEADLINE: Duration = Duration::from_millis(2_500);
+const RUNTIME_DEADLINE: Duration = Duration::from_secs(1);
+/// What container runtimes grant between SIGTERM and SIGKILL; systemd grants more.
+const GRANTED: Duration = Duration::from_secs(10);
+const _: () = assert!(
+    PROBE_DEADLINE.as_millis()
+        + KEEPER_DEADLINE.as_millis()
+        + API_DEADLINE.as_millis()
+        + RUNTIME_DEADLINE.as_millis()
+        < GRANTED.as_millis()
+        && SINK_DEADLINE.as_millis() < KEEPER_DEADLINE.as_millis()
+);
 /// Ticks between two looks at what the daemon itself costs.
 const SELF_WATCH_TICKS: u64 = 10;
+/// Mode of a directory that is made for the database: command lines in it may hold secrets.
+const STORE_MODE: u32 = 0o750;
 
 /// Why the daemon could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +76,14 @@ pub enum RunError {
     /// Nobody could ask.
     #[error("the daemon cannot answer on its socket")]
     Api(#[source] BindError),
+    /// A part that works as long as the daemon does is at its end.
+    #[error(
+        "{part} ended by itself, so the daemon ends too: its log says why, and a service manager starts it anew"
+    )]
+    Ended {
+        /// Which part.
+        part: &'static str,
+    },
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -86,7 +115,7 @@ pub fn run_until(config: &Config, stop: impl Future<Output = ()>) -> Result<(), 
         supervise(config, stop).await
     });
     // A history query that hangs on a dead disk must not hold up the end.
-    runtime.shutdown_timeout(STOP_DEADLINE);
+    runtime.shutdown_timeout(RUNTIME_DEADLINE);
     result
 }
 
@@ -98,25 +127,51 @@ async fn supervise(config: &Config, stop: impl Future<Output = ()>) -> Result<()
     // The socket first: it refuses a second daemon before that one touches anything else.
     let (publish, published) = watch::channel(Arc::new(nothing_yet()));
     let (end_api, api) = serve(config, published)?;
+    make_directory(&config.store.path);
+    warn_of_sinks(&config.sinks);
     let health = SharedHealth::default();
     let (ops, queue) = mpsc::channel(keeper::QUEUE);
     let (reports, reported) = mpsc::channel(keeper::REPORT_QUEUE);
     let dispatcher = keeper::dispatcher(config.sinks.clone(), reports).map_err(RunError::Sinks)?;
     let books = Books::new(Writer::new(&config.store.path), health.clone());
     let keeper =
-        tokio::spawn(Keeper::new(books, dispatcher, past.undelivered).run(queue, reported, STOP_DEADLINE));
-    let (sink, samples) = mpsc::channel(SAMPLE_QUEUE);
+        tokio::spawn(Keeper::new(books, dispatcher, past.undelivered).run(queue, reported, SINK_DEADLINE));
+    let (sink, mut samples) = mpsc::channel(SAMPLE_QUEUE);
     let dropped = Arc::new(AtomicU64::new(0));
     let probe = start_probe(config, past.next_seq, sink, &dropped)?;
 
-    let mut driver =
-        Driver { pipeline, ops, publish, health, dropped, costs: Costs::default(), noted: Vec::new() };
+    let costs = Costs::default();
+    let mut driver = Driver { pipeline, ops, publish, health, dropped, costs, noted: Vec::new(), end_api };
     info!(socket = %socket(config).display(), database = %config.store.path.display(), "watching");
     let settled = driver.pipeline.go_live();
     driver.execute(settled).await;
-    driver.drive(samples, probe, stop).await;
-    driver.finish(keeper, end_api, api).await;
-    Ok(())
+    let ended = driver.drive(&mut samples, stop).await;
+    if !probe.stop(PROBE_DEADLINE) {
+        warn!("the driver does not answer; its thread is left behind");
+    }
+    driver.finish(samples, keeper, api).await;
+    ended
+}
+
+/// Makes the directory of the database where it is missing. Without one the daemon watches all the same, and the
+/// writer says so in the status.
+fn make_directory(database: &Path) {
+    let Some(directory) = database.parent().filter(|directory| !directory.as_os_str().is_empty()) else {
+        return;
+    };
+    if let Err(error) = DirBuilder::new().recursive(true).mode(STORE_MODE).create(directory) {
+        warn!(%error, directory = %directory.display(), "the directory of the database cannot be made");
+    }
+}
+
+/// A sink that cannot work now is said before it is needed: its hook may still be installed.
+fn warn_of_sinks(sinks: &[SinkConfig]) {
+    for sink in sinks {
+        if let Err(error) = sink.check() {
+            let why = log::with_causes(&error);
+            warn!(sink = sink.name(), "as things stand no alert can be delivered: {why}");
+        }
+    }
 }
 
 fn host() -> String {
@@ -217,32 +272,27 @@ struct Driver {
     dropped: Arc<AtomicU64>,
     costs: Costs,
     noted: Vec<String>,
+    end_api: oneshot::Sender<()>,
 }
 
 impl Driver {
-    /// Steps through samples until asked to stop; then ends the probe and steps through what is still queued.
+    /// Steps through samples until asked to stop, or until a part of the daemon is no longer there.
     async fn drive(
         &mut self,
-        mut samples: mpsc::Receiver<Sample>,
-        probe: Probe,
+        samples: &mut mpsc::Receiver<Sample>,
         stop: impl Future<Output = ()>,
-    ) {
+    ) -> Result<(), RunError> {
         tokio::pin!(stop);
         loop {
             tokio::select! {
-                () = &mut stop => break,
+                () = &mut stop => return Ok(()),
+                () = self.ops.closed() => return Err(RunError::Ended { part: "the keeper of the history" }),
+                () = self.end_api.closed() => return Err(RunError::Ended { part: "the API" }),
                 sample = samples.recv() => match sample {
                     Some(sample) => self.step(sample).await,
-                    None => break,
+                    None => return Err(RunError::Ended { part: "the probe" }),
                 },
             }
-        }
-        if !probe.stop(STOP_DEADLINE) {
-            warn!("the driver does not answer; its thread is left behind");
-        }
-        samples.close();
-        while let Some(sample) = samples.recv().await {
-            self.step(sample).await;
         }
     }
 
@@ -309,25 +359,42 @@ impl Driver {
         notes.clone_into(&mut self.noted);
     }
 
-    /// What is decided is written, then told, then the store closes; the API ends last, so that it can be watched.
-    async fn finish(self, keeper: JoinHandle<()>, end_api: oneshot::Sender<()>, api: ApiTask) {
-        let Self { ops, publish, .. } = self;
-        drop(ops);
-        if tokio::time::timeout(STOP_DEADLINE * 3, keeper).await.is_err() {
+    /// What is queued is judged, what is decided is written, then told, then the store closes; the API ends last, so
+    /// that it can be watched.
+    async fn finish(mut self, mut samples: mpsc::Receiver<Sample>, keeper: JoinHandle<()>, api: ApiTask) {
+        samples.close();
+        let written = async {
+            while let Some(sample) = samples.recv().await {
+                self.step(sample).await;
+            }
+            let Self { ops, publish, end_api, .. } = self;
+            drop(ops);
+            log_keeper(keeper.await);
+            drop(publish);
+            // The server may have ended already, with the error that is logged below.
+            let _ = end_api.send(());
+        };
+        if tokio::time::timeout(KEEPER_DEADLINE, written).await.is_err() {
             warn!("the store did not close in time; what was acknowledged is safe");
         }
-        drop(publish);
-        // The server may have ended already, with the error that is logged below.
-        let _ = end_api.send(());
-        log_end(tokio::time::timeout(STOP_DEADLINE, api).await.ok().and_then(Result::ok));
+        match tokio::time::timeout(API_DEADLINE, api).await {
+            Ok(ended) => log_api(ended),
+            Err(_) => warn!("the API did not end in time"),
+        }
     }
 }
 
-fn log_end(api: Option<Result<(), ServeError>>) {
-    match api {
-        Some(Ok(())) => info!("stopped"),
-        Some(Err(error)) => error!(%error, "the API ended with an error"),
-        None => warn!("the API did not end in time"),
+fn log_keeper(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        error!(%error, "the keeper of the history has failed; what was acknowledged is safe");
+    }
+}
+
+fn log_api(ended: Result<Result<(), ServeError>, JoinError>) {
+    match ended {
+        Ok(Ok(())) => info!("stopped"),
+        Ok(Err(error)) => error!(%error, "the API ended with an error"),
+        Err(error) => error!(%error, "the API has failed"),
     }
 }
 
@@ -343,3 +410,6 @@ fn log_alert(event: &AlertEvent) {
         "alert"
     );
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,16 @@
 //! What the daemon says of itself: structured lines on stderr, for journald or a terminal.
 
+use std::error::Error;
+
 use tracing::level_filters::LevelFilter;
 
 use crate::config::{LogFormat, LogLevel, LogSection};
+
+/// An error with all its causes in one line.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
 
 /// Starts logging for the whole process. A second call changes nothing.
 pub fn start(section: &LogSection) {

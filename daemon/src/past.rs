@@ -7,6 +7,7 @@ use ebbtide_store::{Error, Pending, Reader, Replay};
 use tracing::{info, warn};
 
 use crate::config::StoreSection;
+use crate::log::with_causes;
 use crate::pipeline::{self, Pipeline};
 use crate::record::Replayer;
 
@@ -35,7 +36,8 @@ impl Past {
         match read(section).await {
             Ok(past) => past,
             Err(error) => {
-                warn!(%error, "the history of earlier runs cannot be read; starting without it");
+                let error = with_causes(&error);
+                warn!(error, "the history of earlier runs cannot be read; starting without it");
                 Self { next_seq: past_any_count(), ..Self::default() }
             }
         }
@@ -65,7 +67,7 @@ impl Past {
                 Ok(Some(record)) => pipeline.replay(replayer.sample(record)),
                 Ok(None) => break,
                 Err(error) => {
-                    warn!(%error, "the rest of the history cannot be read");
+                    warn!(error = with_causes(&error), "the rest of the history cannot be read");
                     break;
                 }
             }

@@ -95,3 +95,22 @@ fn a_second_daemon_on_the_same_socket_is_refused() {
     assert!(stderr(&output).contains("ebbtide.sock"), "{}", stderr(&output));
     first.wait("the first still answering", |s| s.tick.seq > 0);
 }
+
+#[test]
+fn a_first_start_makes_the_directory_of_the_database() {
+    let world = World::new();
+    let path = world.path("var/lib/ebbtide.db");
+    let mut daemon = world.daemon_on_host(&[("store.path", &path.display().to_string())]);
+    daemon.wait("a stored tick", |s| s.health.stored_ticks > 0);
+    assert!(daemon.stop().success(), "{}", world.log());
+}
+
+#[test]
+fn a_hook_that_cannot_run_is_said_at_start_and_not_only_when_it_is_needed() {
+    let world = World::new();
+    let mut daemon = world.daemon_on_host(&[("sinks", "[{ exec.argv = [\"/nowhere/page\"] }]")]);
+    daemon.wait("a first sample", |s| !s.gpus.is_empty());
+    assert!(daemon.stop().success());
+    let log = world.log();
+    assert!(log.contains("/nowhere/page") && log.contains("No such file"), "{log}");
+}

@@ -71,7 +71,7 @@ impl Exec {
 
     pub(super) fn attempt(&self, message: &Message, halt: &Halt) -> Attempt {
         if let Err(error) = self.config.check() {
-            return Attempt::Failed { reason: with_source(&error) };
+            return Attempt::Failed { reason: with_causes(&error) };
         }
         let limits = Limits { run: Duration::from_millis(self.config.timeout_ms), term: self.term };
         match supervision::run(self.command(message), message.json().as_bytes(), limits, halt) {
@@ -142,11 +142,9 @@ fn first_line(output: &[u8]) -> String {
         .map_or_else(String::new, |line| format!("; it said: {line}"))
 }
 
-fn with_source(error: &SinkError) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]
