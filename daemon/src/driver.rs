@@ -133,7 +133,7 @@ async fn supervise(config: &Config, stop: impl Future<Output = ()>) -> Result<()
     let (ops, queue) = mpsc::channel(keeper::QUEUE);
     let (reports, reported) = mpsc::channel(keeper::REPORT_QUEUE);
     let dispatcher = keeper::dispatcher(config.sinks.clone(), reports).map_err(RunError::Sinks)?;
-    let books = Books::new(Writer::new(&config.store.path), health.clone());
+    let books = Books::new(Writer::with(&config.store.path, config.store.kept()), health.clone());
     let keeper =
         tokio::spawn(Keeper::new(books, dispatcher, past.undelivered).run(queue, reported, SINK_DEADLINE));
     let (sink, mut samples) = mpsc::channel(SAMPLE_QUEUE);

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use ebbtide_core::Bytes;
 use ebbtide_notify::PolicyConfig;
+use ebbtide_store::StoreConfig;
 use serde::{Deserialize, Serialize};
 
 pub use ebbtide_notify::SinkConfig;
@@ -98,15 +99,45 @@ impl ProbeSection {
 pub struct StoreSection {
     /// The database; its directory is made where it is missing.
     pub path: PathBuf,
+    /// How long every tick is kept.
+    pub raw_days: u32,
+    /// How long minutes are kept.
+    pub minute_days: u32,
+    /// How long quarters of an hour are kept.
+    pub quarter_days: u32,
+    /// The size that the database does not outgrow: what is oldest goes first.
+    pub max_mib: u32,
     /// How much of the history the detector is fed at start, so that a restart forgets nothing.
     pub replay_minutes: u32,
 }
 
 impl Default for StoreSection {
     fn default() -> Self {
-        Self { path: PathBuf::from("/var/lib/ebbtide/ebbtide.db"), replay_minutes: 60 }
+        Self {
+            path: PathBuf::from("/var/lib/ebbtide/ebbtide.db"),
+            raw_days: 7,
+            minute_days: 90,
+            quarter_days: 730,
+            max_mib: 1024,
+            replay_minutes: 60,
+        }
     }
 }
+
+impl StoreSection {
+    /// What the store keeps.
+    pub(crate) fn kept(&self) -> StoreConfig {
+        StoreConfig {
+            raw_ms: i64::from(self.raw_days) * DAY_MS,
+            minute_ms: i64::from(self.minute_days) * DAY_MS,
+            quarter_ms: i64::from(self.quarter_days) * DAY_MS,
+            max_bytes: Bytes::from_mib(u64::from(self.max_mib)).0,
+        }
+    }
+}
+
+/// Milliseconds of a day.
+const DAY_MS: i64 = 24 * 3600 * 1000;
 
 /// `[detect]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -187,6 +218,9 @@ impl Config {
                 "probe.list_interval_ms",
                 format!("it is shorter than the interval of {interval} ms"),
             ));
+        }
+        if self.store.raw_days == 0 {
+            return Err(("store.raw_days", "0 keeps nothing; the least is 1".to_owned()));
         }
         if self.probe.nvml_budget_ms_per_min == 0 {
             return Err((
