@@ -334,3 +334,17 @@ fn a_page_that_says_a_thing_twice_is_refused() {
     let error = Page::read(twice.as_bytes(), Format::Exposition, &wanted).unwrap_err();
     assert_eq!(error.to_string(), "vllm:num_requests_running stands on the page twice with the same labels");
 }
+
+/// Set to write the page instead of comparing it: `cargo xtask engines` does.
+const WRITE: &str = "EBBTIDE_WRITE_DOCS";
+
+#[test]
+fn the_page_for_people_is_what_the_tables_say() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/engines.md");
+    let page = ebbtide_probe::engine::document::document(&Tables::embedded());
+    if std::env::var_os(WRITE).is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let there = std::fs::read_to_string(path).unwrap();
+    assert!(there == page, "docs/engines.md is not what the tables say; run `cargo xtask engines`");
+}

@@ -1,5 +1,5 @@
-//! Tasks of this repository that are no part of the product: `cargo xtask tidy`, `cargo xtask incidents` and
-//! `cargo xtask bench-detect`.
+//! Tasks of this repository that are no part of the product: `cargo xtask tidy`, `cargo xtask incidents`,
+//! `cargo xtask bench-detect` and `cargo xtask engines`.
 
 use std::env;
 use std::io::{self, Write};
@@ -9,6 +9,7 @@ use std::process::ExitCode;
 #[cfg(feature = "bench-detect")]
 mod bench_detect;
 mod checksum;
+mod engines;
 mod incidents;
 mod interval;
 mod tidy;
@@ -18,10 +19,12 @@ usage: cargo xtask tidy
        cargo xtask incidents [--binary PATH] [--basis measured,levels] [--only ID] [--json]
        cargo xtask bench-detect [--quick] [--seeds A..B] [--families N01,P,...] [--parts ordinary,stress,...]
                                 [--tune] [--write]
+       cargo xtask engines [--check]
 
 tidy          checks layers, licences, budgets and papers; one line a violation
 incidents     plays public incidents through `ebbtide check` and scores the diagnoses
 bench-detect  scores the detector and simpler ones on simulated histories (docs/detection.md)
+engines       writes docs/engines.md from the engine tables, or checks that it is what they say
 ";
 
 fn main() -> ExitCode {
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
         Some((task, [])) if task == "tidy" => tidy::run(&repository()),
         Some((task, rest)) if task == "incidents" => incidents::run(&repository(), rest),
         Some((task, rest)) if task == "bench-detect" => bench_detect(rest),
+        Some((task, rest)) if task == "engines" => engines::run(&repository(), rest),
         _ => Err(anyhow::anyhow!(USAGE)),
     };
     done.unwrap_or_else(|error| {

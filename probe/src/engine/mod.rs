@@ -1,6 +1,7 @@
 //! Inference engines as they report on themselves over HTTP: what they export is found by tables, one file an engine,
 //! and becomes an [`ebbtide_core::EngineSample`] of the process that holds the GPU memory.
 
+pub mod document;
 pub mod exposition;
 pub mod http;
 mod kin;
