@@ -1,5 +1,6 @@
 //! Whether the pool's books balance.
 
+use super::BLOCK_TOKENS;
 use super::host_file::HostFile;
 use super::layout::BlockId;
 use super::pool::Pool;
@@ -80,6 +81,21 @@ impl<M> Pool<M> {
         Ok(account)
     }
 
+    /// Tokens whose keys and values lie in blocks that tables refer to, those that are shared counted once: what is
+    /// held beyond their bytes is waste.
+    #[must_use]
+    pub fn filled_tokens(&self) -> usize {
+        let mut filled = vec![0; self.blocks.capacity()];
+        for table in self.tables.iter() {
+            for (index, block) in table.resident() {
+                let here = table.tokens().saturating_sub(index * BLOCK_TOKENS).min(BLOCK_TOKENS);
+                let most = &mut filled[block.index()];
+                *most = here.max(*most);
+            }
+        }
+        filled.into_iter().sum()
+    }
+
     /// A block is in exactly one state.
     fn audit_states(&self) -> Result<(), Discrepancy> {
         let blocks = &self.blocks;
@@ -141,11 +157,15 @@ impl<M> Pool<M> {
         let blocks = &self.blocks;
         total("cached blocks", account.cached as u64, blocks.cached() as u64)?;
         total("free blocks", account.free as u64, blocks.free() as u64)?;
-        let only_forgotten = blocks.used() - account.tables;
+        let only_forgotten = blocks.used().saturating_sub(account.tables);
         total("unexplained blocks", only_forgotten as u64, account.unexplained() as u64)?;
         let kept = (blocks.used() + blocks.cached()) as u64;
-        total("blocks allocated and not freed", kept, self.counters.allocated - self.counters.freed)?;
-        let extents = self.counters.taken - self.counters.given_back;
+        total(
+            "blocks allocated and not freed",
+            kept,
+            self.counters.allocated.saturating_sub(self.counters.freed),
+        )?;
+        let extents = self.counters.taken.saturating_sub(self.counters.given_back);
         total("extents held", extents, blocks.extents().held() as u64)?;
         let away = self.tables.iter().map(|table| table.offloaded().count() as u64).sum();
         let in_file = self.host_file.as_ref().map_or(0, HostFile::blocks);

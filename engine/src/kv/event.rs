@@ -88,12 +88,12 @@ pub enum Event {
 }
 
 /// Is told of every event, in order, while it happens: it must be quick.
-pub trait Observer: Send {
+pub trait Observer: Send + Sync {
     /// `event` has happened.
     fn observe(&mut self, event: Event);
 }
 
-impl<F: FnMut(Event) + Send> Observer for F {
+impl<F: FnMut(Event) + Send + Sync> Observer for F {
     fn observe(&mut self, event: Event) {
         self(event);
     }

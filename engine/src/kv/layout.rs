@@ -112,6 +112,16 @@ impl Layout {
         Ok(Self { geometry, format, header_bytes, layer_bytes, extent_blocks, extent_bytes })
     }
 
+    /// The same with extents of `blocks`, whatever their padding to `granule` bytes: with the blocks of a sequence's
+    /// longest answer, each that reserves as much has an extent of its own, whose blocks are in order. That is
+    /// contiguous preallocation, read by the same kernels through the same tables.
+    #[must_use]
+    pub const fn with_extent(self, blocks: usize, granule: usize) -> Self {
+        let extent_blocks = if blocks == 0 { 1 } else { blocks };
+        let extent_bytes = (extent_blocks * self.block_bytes()).next_multiple_of(granule);
+        Self { extent_blocks, extent_bytes, ..self }
+    }
+
     /// What it was made for.
     #[must_use]
     pub const fn geometry(&self) -> Geometry {

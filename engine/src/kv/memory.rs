@@ -40,6 +40,15 @@ pub trait Memory {
     fn write(&mut self, to: usize, bytes: &[u8]);
 }
 
+/// Memory that this process can look at.
+pub trait Addressable: Memory {
+    /// All of it, held or not. To read what is not held can take it: look at blocks of a table only.
+    fn bytes(&self) -> &[u8];
+
+    /// All of it, to write to; the same holds.
+    fn bytes_mut(&mut self) -> &mut [u8];
+}
+
 /// What host memory is backed by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backing {
@@ -104,23 +113,22 @@ impl HostMemory {
         }
     }
 
-    /// All of it, held or not. To read what is not held can take it: look at blocks of a table only.
-    #[must_use]
-    pub const fn bytes(&self) -> &[u8] {
-        self.mapping.bytes()
-    }
-
-    /// All of it, to write to; the same holds.
-    pub const fn bytes_mut(&mut self) -> &mut [u8] {
-        self.mapping.bytes_mut()
-    }
-
     /// Where it lies.
     #[must_use]
     pub fn place(&self) -> MemoryPlace {
         let start = self.bytes().as_ptr().addr();
         let backing = if self.file.is_some() { Backing::File } else { Backing::Anonymous };
         MemoryPlace { backing, addresses: start..start + self.bytes().len() }
+    }
+}
+
+impl Addressable for HostMemory {
+    fn bytes(&self) -> &[u8] {
+        self.mapping.bytes()
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.mapping.bytes_mut()
     }
 }
 

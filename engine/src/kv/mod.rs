@@ -14,6 +14,7 @@
 //!
 //! Nothing here knows a model: a geometry and tokens' numbers are all that is asked for.
 
+mod allocation;
 mod audit;
 mod blocks;
 mod event;
@@ -28,6 +29,8 @@ mod mapping;
 mod memory;
 mod pool;
 mod prefix;
+mod rows;
+mod sequences;
 mod swap;
 mod table;
 
@@ -37,7 +40,7 @@ pub use float::{e4m3_from_f32, e4m3_to_f32, f16_from_f32, f16_to_f32};
 pub use format::Format;
 pub use host_file::{HostFile, HostFileError, Slot, Traffic};
 pub use layout::{BlockId, Geometry, Layout, LayoutError, Row, Side};
-pub use memory::{Backing, HostMemory, Memory, MemoryPlace};
+pub use memory::{Addressable, Backing, HostMemory, Memory, MemoryPlace};
 pub use pool::{Pool, PoolError, PoolOptions, Usage, Window};
 pub use prefix::Token;
 pub use swap::Swapped;

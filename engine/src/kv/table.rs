@@ -1,6 +1,5 @@
 //! Block tables: where the tokens of a sequence lie.
 
-use super::BLOCK_TOKENS;
 use super::host_file::Slot;
 use super::layout::BlockId;
 use super::prefix::Hash;
@@ -44,13 +43,13 @@ impl Table {
         Self { entries: Vec::new(), tokens: 0, chain: Hash::ROOT, published: 0 }
     }
 
-    /// Tokens there is room for and that were asked for.
+    /// Tokens that were appended; there may be room for more.
     #[must_use]
     pub const fn tokens(&self) -> usize {
         self.tokens
     }
 
-    /// One entry for 16 tokens, the first for tokens 0 to 15.
+    /// One entry for 16 tokens, the first for tokens 0 to 15; behind those of all tokens what was reserved.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
@@ -70,13 +69,6 @@ impl Table {
             Entry::Offloaded(slot) => Some((index, *slot)),
             Entry::Resident(_) | Entry::Dropped => None,
         })
-    }
-
-    /// The last entry, where it is neither full nor absent.
-    pub(super) fn partial(&self) -> Option<(usize, Entry)> {
-        let is_partial = !self.tokens.is_multiple_of(BLOCK_TOKENS);
-        let index = self.entries.len().checked_sub(1)?;
-        is_partial.then(|| (index, self.entries[index]))
     }
 }
 

@@ -3,15 +3,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod cases;
+mod heap;
 mod model;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 
 use ebbtide_core::Bytes;
 use ebbtide_engine::kv::{
-    Backing, Entry, Format, Geometry, HostFile, Pool, PoolError, PoolOptions, Row, SequenceId, Side, Swapped,
-    Token, Window,
+    Addressable, Backing, BlockId, Entry, Event, Format, Geometry, HostFile, Layout, Observer, Pool,
+    PoolError, PoolOptions, Row, SequenceId, Side, Swapped, Token, Window,
 };
+use heap::Heap;
 use model::{Away, Model, Place};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -21,6 +25,7 @@ use proptest::sample::Index;
 enum Step {
     Open(Vec<(Token, usize)>),
     Append(Index, Token, usize),
+    Reserve(Index, usize),
     Publish(Index),
     Fork(Index),
     Slide(Index, usize, usize),
@@ -36,6 +41,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => proptest::collection::vec((0..2u32, 1..40usize), 0..4).prop_map(Step::Open),
         8 => (any::<Index>(), 0..3u32, 0..50usize).prop_map(|(at, token, n)| Step::Append(at, token, n)),
+        1 => (any::<Index>(), 0..80usize).prop_map(|(at, n)| Step::Reserve(at, n)),
         5 => any::<Index>().prop_map(Step::Publish),
         2 => any::<Index>().prop_map(Step::Fork),
         1 => (any::<Index>(), 0..64usize, 0..20usize).prop_map(|(at, n, sinks)| Step::Slide(at, n, sinks)),
@@ -68,27 +74,44 @@ fn content(tokens: &[Token]) -> f32 {
     tokens.iter().fold(1u32, |sum, token| (sum * 31 + token + 1) % 65_521) as f32
 }
 
-struct Pair {
-    pool: Pool,
+struct Pair<M> {
+    pool: Pool<M>,
     model: Model,
     ids: BTreeMap<usize, SequenceId>,
     swapped: Vec<(Swapped, Away)>,
     opened: usize,
+    live: Arc<Mutex<BTreeSet<BlockId>>>,
     head_dim: usize,
 }
 
-impl Pair {
-    fn new(geometry: Geometry, options: PoolOptions) -> Self {
+/// The blocks that events say hold something: none is allocated twice or freed twice.
+struct Live(Arc<Mutex<BTreeSet<BlockId>>>);
+
+impl Observer for Live {
+    fn observe(&mut self, event: Event) {
+        let mut live = self.0.lock().unwrap();
+        match event {
+            Event::Alloc { block, .. } => assert!(live.insert(block), "{block:?} was allocated twice"),
+            Event::Free { block } => assert!(live.remove(&block), "{block:?} was freed twice"),
+            Event::Share { block, .. } | Event::Cache { block } => assert!(live.contains(&block)),
+            _ => {}
+        }
+    }
+}
+
+impl<M: Addressable> Pair<M> {
+    fn new(pool: Pool<M>, options: PoolOptions) -> Self {
         let file = HostFile::create_in(&std::env::temp_dir(), 1000).unwrap();
-        let pool = Pool::on_host(geometry, Format::F32, Backing::File, options).unwrap().with_host_file(file);
-        let model = Model::new(options.capacity as usize, options.cached_max);
+        let live = Arc::new(Mutex::new(BTreeSet::new()));
+        let head_dim = pool.layout().geometry().head_dim;
         Self {
-            pool,
-            model,
+            pool: pool.with_host_file(file).with_observer(Live(Arc::clone(&live))),
+            model: Model::new(options.capacity as usize, options.cached_max),
             ids: BTreeMap::new(),
             swapped: Vec::new(),
             opened: 0,
-            head_dim: geometry.head_dim,
+            live,
+            head_dim,
         }
     }
 
@@ -112,6 +135,7 @@ impl Pair {
                 self.model.trim();
             }
             Step::Append(at, ..)
+            | Step::Reserve(at, _)
             | Step::Publish(at)
             | Step::Fork(at)
             | Step::Slide(at, ..)
@@ -130,6 +154,7 @@ impl Pair {
     fn step_on(&mut self, step: &Step, name: usize, id: SequenceId) {
         match *step {
             Step::Append(_, token, n) => self.append(name, id, &vec![token; n]),
+            Step::Reserve(_, tokens) => self.reserve(name, id, tokens),
             Step::Publish(_) => {
                 self.pool.publish(id, &self.model.sequences[&name].tokens).unwrap();
                 self.model.publish(name);
@@ -165,8 +190,11 @@ impl Pair {
     }
 
     fn append(&mut self, name: usize, id: SequenceId, tokens: &[Token]) {
+        let foreseen = self.pool.needed(id, tokens.len()).ok();
         let result = self.pool.append(id, tokens.len());
-        let Some(needed) = self.model.needed(name, tokens.len()) else {
+        let needed = self.model.needed(name, tokens.len());
+        assert_eq!(foreseen, needed);
+        let Some(needed) = needed else {
             assert!(matches!(result, Err(PoolError::NotResident { .. })), "{result:?}");
             return;
         };
@@ -189,9 +217,21 @@ impl Pair {
         }
     }
 
+    fn reserve(&mut self, name: usize, id: SequenceId, tokens: usize) {
+        let needed = self.model.reservation(name, tokens);
+        let result = self.pool.reserve(id, tokens);
+        if needed > self.model.available() {
+            assert!(matches!(result, Err(PoolError::Exhausted { .. })), "{result:?}");
+        } else {
+            result.unwrap();
+            self.model.reserve(name, tokens);
+        }
+    }
+
     fn fork(&mut self, name: usize, id: SequenceId) {
         let result = self.pool.fork(id);
-        if self.model.sequences[&name].places.contains(&Place::Away) {
+        let sequence = &self.model.sequences[&name];
+        if sequence.places[..sequence.tokens.len().div_ceil(16)].contains(&Place::Away) {
             assert!(matches!(result, Err(PoolError::NotResident { .. })));
             return;
         }
@@ -240,7 +280,9 @@ impl Pair {
         let usage = self.pool.usage();
         assert_eq!((usage.used, usage.cached), (self.model.used(), self.model.cached()));
         assert_eq!(usage.used + usage.cached + usage.free, usage.capacity);
+        assert_eq!(self.live.lock().unwrap().len(), usage.used + usage.cached, "what events say");
         assert_eq!((usage.offloaded, usage.sequences), (self.model.away(), self.ids.len()));
+        assert_eq!(self.pool.filled_tokens(), self.model.filled());
         let account = self.pool.audit().unwrap();
         assert!(account.unexplained() <= self.pool.forgotten());
         assert_eq!(self.pool.memory_held().unwrap(), usage.held, "the kernel's count and our own");
@@ -267,23 +309,54 @@ impl Pair {
     }
 }
 
+/// Plays `steps` against both and takes everything down again.
+fn play<M: Addressable>(pool: Pool<M>, options: PoolOptions, steps: &[Step]) {
+    let mut pair = Pair::new(pool, options);
+    for step in steps {
+        pair.step(step);
+        pair.check();
+    }
+    let open: Vec<_> = pair.ids.values().copied().collect();
+    open.into_iter().for_each(|id| pair.pool.close(id).unwrap());
+    pair.pool.trim();
+    let usage = pair.pool.usage();
+    assert_eq!((usage.used, usage.cached, usage.offloaded), (pair.pool.forgotten(), 0, 0));
+    if usage.used == 0 {
+        assert_eq!((usage.held, usage.idle), (Bytes::ZERO, 0), "all of it went back");
+        assert_eq!(pair.pool.memory_held().unwrap(), Bytes::ZERO);
+    }
+}
+
+/// Miri is four orders of magnitude slower, and looks at each step instead of at many.
+const CASES: u32 = if cfg!(miri) { 3 } else { 400 };
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
 
     #[test]
     fn the_pool_does_what_its_model_does((geometry, options) in pools(), steps in steps()) {
-        let mut pair = Pair::new(geometry, options);
-        for step in &steps {
-            pair.step(step);
-            pair.check();
-        }
-        let open: Vec<_> = pair.ids.values().copied().collect();
-        open.into_iter().for_each(|id| pair.pool.close(id).unwrap());
-        pair.pool.trim();
-        let usage = pair.pool.usage();
-        prop_assert_eq!((usage.used, usage.cached, usage.offloaded), (pair.pool.forgotten(), 0, 0));
-        if usage.used == 0 {
-            prop_assert_eq!((usage.held, usage.idle), (Bytes::ZERO, 0), "all of it went back");
-        }
+        let layout = Layout::new(geometry, Format::F32, 4096).unwrap();
+        let pool = Pool::new(layout, options, |bytes| Ok(Heap::of(bytes))).unwrap();
+        play(pool, options, &steps);
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn and_the_kernel_counts_what_it_counts((geometry, options) in pools(), steps in steps()) {
+        let pool = Pool::on_host(geometry, Format::F32, Backing::File, options).unwrap();
+        play(pool, options, &steps);
+    }
+}
+
+proptest! {
+    // A huge page holds 4096 of the smallest blocks, so these are large and few.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(20) })]
+
+    #[test]
+    #[cfg(not(miri))]
+    fn in_huge_pages_too((_, options) in pools(), steps in steps()) {
+        let geometry = Geometry { layers: 40, kv_heads: 8, head_dim: 16 };
+        let pool = Pool::on_host(geometry, Format::F32, Backing::Anonymous, options).unwrap();
+        play(pool, options, &steps);
     }
 }

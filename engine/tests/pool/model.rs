@@ -76,7 +76,21 @@ impl Model {
         places.filter(|place| **place == Place::Away).count()
     }
 
-    /// Every prefix that can be found block by block.
+    /// Tokens in blocks that sequences refer to, counted block by block.
+    pub(crate) fn filled(&self) -> usize {
+        let mut filled: BTreeMap<u32, usize> = BTreeMap::new();
+        for sequence in self.sequences.values() {
+            for position in 0..sequence.tokens.len() {
+                if let Place::Here(block) = sequence.places[position / BLOCK_TOKENS] {
+                    let here = filled.entry(block).or_default();
+                    *here = (*here).max(position % BLOCK_TOKENS + 1);
+                }
+            }
+        }
+        filled.values().sum()
+    }
+
+    /// How far a prefix can be found block by block.
     pub(crate) fn known(&self, tokens: &[Token]) -> usize {
         let whole = (1..=tokens.len() / BLOCK_TOKENS).map(|n| n * BLOCK_TOKENS);
         whole.take_while(|end| self.index.contains_key(&tokens[..*end])).last().unwrap_or(0)
@@ -130,34 +144,45 @@ impl Model {
         self.sequences.insert(id, Sequence { tokens: tokens[..known].to_vec(), places, published });
     }
 
-    /// How many blocks an append takes; `None` where the last one is away.
+    /// How many blocks an append takes; `None` where one that it writes to is away.
     pub(crate) fn needed(&self, id: usize, more: usize) -> Option<usize> {
         let sequence = &self.sequences[&id];
-        let len = sequence.tokens.len();
-        let new = (len + more).div_ceil(BLOCK_TOKENS) - sequence.places.len();
-        if more == 0 || len.is_multiple_of(BLOCK_TOKENS) {
-            return Some(new);
+        let places = &sequence.places;
+        let end = (sequence.tokens.len() + more).div_ceil(BLOCK_TOKENS);
+        if more == 0 {
+            return Some(0);
         }
-        match sequence.places.last()? {
-            Place::Here(block) => Some(new + usize::from(self.blocks[block].references > 1)),
-            _ => None,
+        let mut needed = end.saturating_sub(places.len());
+        for place in &places[sequence.tokens.len() / BLOCK_TOKENS..end.min(places.len())] {
+            let Place::Here(block) = place else { return None };
+            needed += usize::from(self.blocks[block].references > 1);
         }
+        Some(needed)
+    }
+
+    /// How many blocks a reservation takes.
+    pub(crate) fn reservation(&self, id: usize, tokens: usize) -> usize {
+        tokens.div_ceil(BLOCK_TOKENS).saturating_sub(self.sequences[&id].places.len())
+    }
+
+    pub(crate) fn reserve(&mut self, id: usize, tokens: usize) {
+        let fresh: Vec<u32> = (0..self.reservation(id, tokens)).map(|_| self.allocate()).collect();
+        self.sequences.get_mut(&id).unwrap().places.extend(fresh.into_iter().map(Place::Here));
     }
 
     pub(crate) fn append(&mut self, id: usize, tokens: &[Token]) {
         let needed = self.needed(id, tokens.len()).unwrap();
         let mut fresh: Vec<u32> = (0..needed).map(|_| self.allocate()).collect();
         let sequence = self.sequences.get_mut(&id).unwrap();
+        let first = sequence.tokens.len() / BLOCK_TOKENS;
         sequence.tokens.extend(tokens);
-        let new = sequence.tokens.len().div_ceil(BLOCK_TOKENS) - sequence.places.len();
+        let new = sequence.tokens.len().div_ceil(BLOCK_TOKENS).saturating_sub(sequence.places.len());
         let copy = (needed > new).then(|| fresh.remove(0));
-        let shared =
-            copy.and_then(|copy| match std::mem::replace(sequence.places.last_mut()?, Place::Here(copy)) {
-                Place::Here(block) => Some(block),
-                _ => None,
-            });
+        let shared = copy.map(|copy| std::mem::replace(&mut sequence.places[first], Place::Here(copy)));
         sequence.places.extend(fresh.into_iter().map(Place::Here));
-        shared.into_iter().for_each(|block| self.release(block));
+        if let Some(Place::Here(block)) = shared {
+            self.release(block);
+        }
     }
 
     pub(crate) fn publish(&mut self, id: usize) {
@@ -176,7 +201,8 @@ impl Model {
     }
 
     pub(crate) fn fork(&mut self, id: usize, child: usize) {
-        let sequence = self.sequences[&id].clone();
+        let mut sequence = self.sequences[&id].clone();
+        sequence.places.truncate(sequence.tokens.len().div_ceil(BLOCK_TOKENS));
         here(&sequence).for_each(|(_, block)| self.retain(block));
         self.sequences.insert(child, sequence);
     }
