@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::commands::plan::PlanArgs;
 use crate::exit;
 
 /// Tells people who serve language models on GPUs what their video memory is doing.
@@ -14,7 +15,7 @@ use crate::exit;
     version,
     about,
     arg_required_else_help = true,
-    after_help = "Examples:\n  ebbtide demo                       see it work, without a GPU\n  ebbtide daemon                     watch this machine\n  ebbtide top                        look at what the daemon sees\n  ebbtide status || page-somebody    0 fine, 1 warning, 2 critical, 3 unknown\n  ebbtide check nvidia-smi.csv       judge a recorded log\n\nWrong usage exits with 64, a configuration that cannot be used with 78."
+    after_help = "Examples:\n  ebbtide demo                       see it work, without a GPU\n  ebbtide daemon                     watch this machine\n  ebbtide top                        look at what the daemon sees\n  ebbtide status || page-somebody    0 fine, 1 warning, 2 critical, 3 unknown\n  ebbtide check nvidia-smi.csv       judge a recorded log\n  ebbtide plan qwen3-32b --gpu h100  ask what fits, before anything is started\n\nWrong usage exits with 64, a configuration that cannot be used with 78."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -32,6 +33,8 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Judge a recorded series: an nvidia-smi log or a CSV
     Check(CheckArgs),
+    /// What a model, a context and a load will need, before anything is started
+    Plan(Box<PlanArgs>),
     /// See it work on this machine, without a GPU: a workload that leaks, and ebbtide finding it
     Demo(DemoArgs),
     /// Look at the configuration

@@ -104,15 +104,19 @@ pub fn find(name: &str) -> Result<Entry, NameError> {
 /// How many near names an error lists.
 const MAX_CLOSE: usize = 8;
 
+/// Names of the same make, those that share most words first.
 fn close(spelt: &[(Entry, Vec<Vec<String>>)], wanted: &[String]) -> Vec<&'static str> {
-    let Some(first) = wanted.first() else { return Vec::new() };
-    let shares = |spellings: &Vec<Vec<String>>| spellings.iter().any(|s| s.first() == Some(first));
-    spelt
+    let Some(make) = wanted.first() else { return Vec::new() };
+    let shared = |spelling: &Vec<String>| wanted.iter().filter(|word| spelling.contains(word)).count();
+    let of_make = |spelling: &&Vec<String>| spelling.first() == Some(make);
+    let mut near: Vec<(usize, &'static str)> = spelt
         .iter()
-        .filter(|(_, spellings)| shares(spellings))
-        .map(|(entry, _)| entry.name)
-        .take(MAX_CLOSE)
-        .collect()
+        .filter_map(|(entry, spellings)| {
+            spellings.iter().filter(of_make).map(shared).max().map(|n| (n, entry.name))
+        })
+        .collect();
+    near.sort_by_key(|(shared, _)| std::cmp::Reverse(*shared));
+    near.into_iter().map(|(_, name)| name).take(MAX_CLOSE).collect()
 }
 
 /// The names that an entry answers to, in words.

@@ -149,10 +149,10 @@ fn tensor_parallel(question: &Question<'_>, now: Bytes) -> Lever {
     let deployment = Deployment { tp, ..question.deployment };
     let then = Question { deployment, ..question.clone() };
     let gpus = deployment.gpus().saturating_mul(deployment.dp);
-    measured(
-        format!("tp-{tp}"),
-        &then,
-        now,
-        format!("{gpus} GPUs, and about 3 GiB more on each beside the cache"),
-    )
+    let more = if tp == 2 && question.deployment.engine != Engine::LlamaCpp {
+        ", and about 3 GiB more on each beside the cache"
+    } else {
+        ""
+    };
+    measured(format!("tp-{tp}"), &then, now, format!("{gpus} GPUs{more}"))
 }

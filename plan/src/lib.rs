@@ -32,3 +32,8 @@ pub use question::{Answer, Division, Question, Verdict};
 pub use remainder::Remainder;
 pub use span::Span;
 pub use weights::Weights;
+
+/// Runs the code blocks of the page for users.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/kv-cache.md")]
+pub struct KvCachePage;

@@ -181,6 +181,24 @@ impl Model {
         }))
     }
 
+    /// This model with a draft model beside it, whose layers keep a cache of the same tokens in the same pool.
+    /// A draft's recurrent state is not counted, since drafts have none.
+    #[must_use]
+    pub fn with_draft(&self, draft: &Self) -> Self {
+        let mut both = self.clone();
+        both.layers = self.layers.saturating_add(draft.layers);
+        // The formula of two models is not that of one.
+        both.parameters = None;
+        for added in &draft.groups {
+            let same = |group: &&mut LayerGroup| group.shape == added.shape && group.reach == added.reach;
+            match both.groups.iter_mut().find(same) {
+                Some(group) => group.layers = group.layers.saturating_add(added.layers),
+                None => both.groups.push(*added),
+            }
+        }
+        both
+    }
+
     /// KV bytes of one token in the built-in draft's layers, where that is on.
     #[must_use]
     pub fn draft_per_token(&self, kv: KvType) -> Bytes {

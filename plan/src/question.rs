@@ -8,7 +8,7 @@ use crate::deployment::{Deployment, Load};
 use crate::lever::{self, Lever};
 use crate::model::Model;
 use crate::pool::pool;
-use crate::remainder::Remainder;
+use crate::remainder::{DRIVER_RESERVE, Remainder};
 use crate::span::Span;
 use crate::weights::{Source, Weights};
 
@@ -129,9 +129,17 @@ impl Question<'_> {
             max_requests_likely: gpu.map(|gpu| self.max_requests(gpu.pool.likely)),
             max_context: gpu.map(|gpu| self.max_context(gpu.pool.low)),
             levers: lever::all(self),
-            notes: model.notes.clone(),
+            notes: self.notes(),
             gpu,
         }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = self.model.notes.clone();
+        if self.model.max_context.is_some_and(|longest| self.load.context > longest) {
+            notes.push("the context is longer than what the model is made for".to_owned());
+        }
+        notes
     }
 
     /// The cache as the engine lays it out.
@@ -148,12 +156,14 @@ impl Question<'_> {
         let remainder = Remainder::of(self.model, &self.deployment);
         let least = pool(&self.deployment, &remainder, card, weights.high);
         let most = pool(&self.deployment, &remainder, card, weights.low);
+        // vLLM's context lies outside of the share it reckons with, so that a large share can promise too much.
+        let left = (weights + remainder.total()).rest_of(card.saturating_sub(DRIVER_RESERVE));
         Some(Division {
             total_bytes: card,
             weights,
             remainder,
             remainder_total: remainder.total(),
-            pool: Span { low: least.low, ..most },
+            pool: Span { low: least.low.min(left.low), ..most },
             kv_bytes: self.cache().load(self.load),
         })
     }
@@ -166,11 +176,13 @@ impl Question<'_> {
         each.saturating_mul(self.deployment.dp.max(1))
     }
 
-    /// The longest context at which this many requests fit into a pool on each GPU.
+    /// The longest context at which this many requests fit into a pool on each GPU: at most what the model is made
+    /// for, or what was asked about where that is longer.
     #[must_use]
     pub fn max_context(&self, pool: Bytes) -> u64 {
         let cache = self.cache();
-        let (mut fits, mut too_long) = (0, self.model.max_context.unwrap_or(LONGEST).saturating_add(1));
+        let longest = self.model.max_context.unwrap_or(LONGEST).max(self.load.context);
+        let (mut fits, mut too_long) = (0, longest.saturating_add(1));
         // The cache grows with the context, so that halving finds the edge.
         while too_long - fits > 1 {
             let middle = fits + (too_long - fits) / 2;

@@ -4,6 +4,7 @@ mod check;
 mod config;
 mod daemon;
 mod demo;
+pub(crate) mod plan;
 mod status;
 mod top;
 mod workload;
@@ -20,6 +21,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<u8> {
         Command::Top(args) => top::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Check(args) => check::run(args),
+        Command::Plan(args) => plan::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Config(ConfigCommand::Check { config, json }) => config::check(config, json),
         Command::Workload(args) => workload::run(&args),

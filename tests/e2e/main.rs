@@ -6,6 +6,7 @@ mod check;
 mod configuration;
 mod faults;
 mod kill;
+mod plan;
 mod runner;
 mod status;
 mod top;
