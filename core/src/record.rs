@@ -9,16 +9,16 @@ use crate::sample::{GpuKind, ProcInfo};
 use crate::series::SeriesKey;
 use crate::units::Tick;
 
-/// One tick as it is stored: numbers by series, and the names that appear in it for the first time.
+/// One tick as it is stored: numbers by series, and the names that are introduced with it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TickRecord {
     /// When.
     pub tick: Tick,
     /// The values of this tick. `None` is "absent", and a series without an entry was not asked.
     pub points: Vec<Point>,
-    /// GPUs first seen in this tick.
+    /// GPUs introduced in this tick: new ones at once, known ones again now and then.
     pub gpus: Vec<GpuCard>,
-    /// Processes first seen in this tick.
+    /// Processes introduced likewise.
     pub processes: Vec<ProcessCard>,
 }
 

@@ -4,6 +4,7 @@
 //! (utilisation of a lost GPU, holders, health notes) does not.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use ebbtide_core::{
@@ -12,20 +13,25 @@ use ebbtide_core::{
     ProcKinds, ProcSample, ProcessCard, ProcessList, Reading, Sample, SeriesKey, TickRecord,
 };
 
-/// Turns frames into records; remembers whose cards have been written.
+/// Turns frames into records; remembers since when whose cards are written.
 #[derive(Debug, Default)]
 pub struct Recorder {
-    gpus: BTreeMap<GpuUuid, ()>,
+    gpus: BTreeMap<GpuUuid, u64>,
     processes: BTreeMap<ProcKey, u64>,
 }
 
-/// A process that has not been listed for so many ticks is forgotten; its card is written again if it comes back.
-const FORGET_AFTER_TICKS: u64 = 3_600;
+/// Cards are written again after so many ticks: the tick that had them may have been dropped while nothing could be
+/// written, or lie in a database that was replaced, and without them a restart knows nobody's name. At a tick a second
+/// it is a few small rows in ten minutes.
+const INTRODUCE_AGAIN_TICKS: u64 = 600;
 
 impl Recorder {
     /// The record of one frame.
     pub fn record(&mut self, frame: &Frame) -> TickRecord {
         let sample = &frame.sample;
+        let is_recent = |introduced: u64| sample.tick.seq.saturating_sub(introduced) < INTRODUCE_AGAIN_TICKS;
+        self.gpus.retain(|_, introduced| is_recent(*introduced));
+        self.processes.retain(|_, introduced| is_recent(*introduced));
         let mut record =
             TickRecord { tick: sample.tick, points: Vec::new(), gpus: Vec::new(), processes: Vec::new() };
         for (gpu, ledger) in sample.gpus.iter().zip(&frame.ledgers) {
@@ -36,13 +42,12 @@ impl Recorder {
             }
         }
         host_points(&sample.host, &mut record.points);
-        let oldest = sample.tick.seq.saturating_sub(FORGET_AFTER_TICKS);
-        self.processes.retain(|_, seen| *seen >= oldest);
         record
     }
 
     fn card(&mut self, gpu: &GpuSample, record: &mut TickRecord) {
-        if self.gpus.insert(gpu.uuid.clone(), ()).is_none() {
+        if let Entry::Vacant(unknown) = self.gpus.entry(gpu.uuid.clone()) {
+            unknown.insert(record.tick.seq);
             record.gpus.push(GpuCard {
                 uuid: gpu.uuid.clone(),
                 index: gpu.index,
@@ -53,7 +58,8 @@ impl Recorder {
     }
 
     fn process(&mut self, gpu: &GpuSample, process: &ProcSample, record: &mut TickRecord) {
-        if self.processes.insert(process.key, record.tick.seq).is_none() {
+        if let Entry::Vacant(unknown) = self.processes.entry(process.key) {
+            unknown.insert(record.tick.seq);
             record.processes.push(ProcessCard { key: process.key, info: Arc::clone(&process.info) });
         }
         let mut push =
@@ -312,6 +318,38 @@ mod tests {
             let replayed = Replayer::default().sample(record);
             prop_assert_eq!(judged(&replayed), judged(&sample));
             prop_assert_eq!(replayed.host.total, sample.host.total);
+        }
+    }
+
+    proptest! {
+        // A thousand ticks each.
+        #![proptest_config(ProptestConfig::with_cases(8))]
+
+        /// A tick may be lost with the cards in it: whoever is watched is introduced again.
+        #[test]
+        fn everybody_is_introduced_again_and_only_now_and_then(gpu in gpu(0)) {
+            let sample = |seq: u64| Sample {
+                tick: Tick { seq, at: Ts(5), mono_ms: 5 },
+                gpus: vec![gpu.clone()],
+                host: HostSample { total: Ok(Bytes(7)), available: Err(Absent::NotSupported) },
+                events: Vec::new(),
+                probe: ProbeHealth::default(),
+            };
+            let mut recorder = Recorder::default();
+            let cards: Vec<(usize, usize)> = (9..9 + 2 * INTRODUCE_AGAIN_TICKS)
+                .map(|seq| {
+                    let mut sample = sample(seq);
+                    sample.gpus[0].processes.iter_mut().for_each(|list| list.listed = sample.tick);
+                    let record = recorder.record(&Frame::of(sample));
+                    (record.gpus.len(), record.processes.len())
+                })
+                .collect();
+            let listed = gpu.processes.map_or(0, |list| list.entries.len());
+            let often = INTRODUCE_AGAIN_TICKS as usize;
+            for (tick, cards) in cards.into_iter().enumerate() {
+                let expected = if tick % often == 0 { (1, listed) } else { (0, 0) };
+                prop_assert_eq!(cards, expected, "tick {}", tick);
+            }
         }
     }
 }

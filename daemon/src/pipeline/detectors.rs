@@ -13,6 +13,8 @@ use ebbtide_detect::{DetectConfig, Detector, Load, Observation};
 pub(super) struct Detectors {
     config: DetectConfig,
     series: BTreeMap<SeriesRef, Watched>,
+    /// The GPUs of the newest frame that had any.
+    gpus: Vec<GpuUuid>,
 }
 
 struct Watched {
@@ -31,12 +33,12 @@ struct Fed {
 
 impl Detectors {
     pub(super) fn new(config: DetectConfig) -> Self {
-        Self { config, series: BTreeMap::new() }
+        Self { config, series: BTreeMap::new(), gpus: Vec::new() }
     }
 
-    /// Feeds one frame to all detectors and closes those whose process has gone.
+    /// Feeds one frame to all detectors and closes those whose process or GPU has gone.
     pub(super) fn observe(&mut self, frame: &Frame) -> Vec<FindingEvent> {
-        let mut events = Vec::new();
+        let mut events = self.close_vanished(&frame.sample);
         for (gpu, ledger) in frame.sample.gpus.iter().zip(&frame.ledgers) {
             let view = View { gpu, sample: &frame.sample };
             events.extend(self.feed(view, SeriesPart::Device, &view.device()));
@@ -90,6 +92,21 @@ impl Detectors {
             }
             SeriesPart::Device | SeriesPart::Unattributed => false,
         };
+        self.close(is_gone, tick)
+    }
+
+    /// Closes the detectors of GPUs that are no longer listed at all, as MIG instances that were taken down. A GPU
+    /// that is lost stays on the list; and where there is none, the driver is away.
+    fn close_vanished(&mut self, sample: &Sample) -> Vec<FindingEvent> {
+        let now = || sample.gpus.iter().map(|gpu| &gpu.uuid);
+        if sample.gpus.is_empty() || self.gpus.iter().eq(now()) {
+            return Vec::new();
+        }
+        self.gpus = now().cloned().collect();
+        self.close(|series| now().all(|uuid| *uuid != series.gpu), sample.tick)
+    }
+
+    fn close(&mut self, is_gone: impl Fn(&SeriesRef) -> bool, tick: Tick) -> Vec<FindingEvent> {
         let mut events = Vec::new();
         for (_, mut watched) in self.series.extract_if(.., |series, _| is_gone(series)) {
             events

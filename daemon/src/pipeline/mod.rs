@@ -70,6 +70,7 @@ pub struct Pipeline {
     timeline: Timeline,
     open: BTreeMap<FindingKey, Finding>,
     /// Findings that an earlier run left open: they keep the time they opened at, for it is part of their identity.
+    /// What resolves and opens again during a replay is among them still, for to that run it never resolved.
     opened_before: BTreeMap<FindingKey, Finding>,
     ledgers: BTreeMap<GpuUuid, Ledger>,
     last: Option<Tick>,
@@ -106,7 +107,8 @@ impl Pipeline {
         }
     }
 
-    /// Ends the replay and says what has changed by it. A restart neither repeats an alert nor forgets one.
+    /// Ends the replay and says what has changed by it. A restart neither repeats an alert nor forgets one. Where
+    /// there was nothing to replay, the first live step says it.
     pub fn go_live(&mut self) -> Vec<Effect> {
         self.last.map_or_else(Vec::new, |tick| self.settle(tick))
     }
@@ -114,16 +116,26 @@ impl Pipeline {
     /// One step.
     pub fn step(&mut self, input: Input) -> Vec<Effect> {
         let Input::Sample(sample) = input;
+        let is_first = self.last.is_none();
         let frame = self.frame(sample);
         let tick = frame.sample.tick;
         let mut effects = vec![Effect::Persist(self.recorder.record(&frame))];
-        for event in self.detectors.observe(&frame) {
-            let event = self.keep(event);
-            let opens = matches!(event, FindingEvent::Opened(_));
-            if !(opens && self.is_told_by_a_part(&event.finding().key)) {
+        // All are entered before any is told: a device's finding comes before that of the process that explains it.
+        let events: Vec<FindingEvent> =
+            self.detectors.observe(&frame).into_iter().map(|event| self.keep(event)).collect();
+        for event in events {
+            let key = &event.finding().key;
+            let has_resolved = matches!(event, FindingEvent::Resolved(_));
+            if has_resolved {
+                self.opened_before.remove(key);
+            }
+            if has_resolved || !self.is_told_by_a_part(key) {
                 effects.extend(self.policy.on_finding(&event, tick).into_iter().map(Effect::Deliver));
             }
             effects.push(Effect::Record(event));
+        }
+        if is_first {
+            effects.extend(self.settle(tick));
         }
         effects.extend(self.policy.on_tick(tick).into_iter().map(Effect::Deliver));
         effects.push(Effect::Publish(Box::new(self.status(frame))));
@@ -145,6 +157,9 @@ impl Pipeline {
                 self.ledgers.insert(gpu.uuid.clone(), ledger.clone());
             }
         }
+        if self.ledgers.len() > frame.ledgers.len() {
+            self.ledgers.retain(|uuid, _| frame.sample.gpus.iter().any(|gpu| gpu.uuid == *uuid));
+        }
         frame
     }
 
@@ -158,7 +173,6 @@ impl Pipeline {
         }
         let finding = finding.clone();
         if matches!(event, FindingEvent::Resolved(_)) {
-            self.opened_before.remove(&finding.key);
             self.open.remove(&finding.key);
         } else {
             self.open.insert(finding.key.clone(), finding);

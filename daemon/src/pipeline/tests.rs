@@ -171,3 +171,81 @@ fn what_ended_during_a_restart_is_said_to_have_resolved() {
     assert!(after.go_live().iter().any(resolved));
     assert!(after.open.is_empty());
 }
+
+#[test]
+fn what_a_process_explains_is_told_once() {
+    let mut pipeline = new();
+    let told = told(&play(&mut pipeline, 0..CALLED_S + 1_800));
+    assert!(!told.is_empty());
+    assert!(told.iter().all(|(_, _, part)| matches!(part, SeriesPart::Process(_))), "{told:?}");
+}
+
+/// What is open in `pipeline`, as a next run finds it.
+fn past_of(pipeline: &Pipeline) -> Past {
+    Past {
+        findings: pipeline.open.values().cloned().collect(),
+        alerts: pipeline.policy.alerts().cloned().collect(),
+    }
+}
+
+#[test]
+fn what_resolves_and_opens_again_in_a_replay_alone_is_still_the_old_finding() {
+    let mut before = new();
+    play(&mut before, 0..CALLED_S);
+    let mut after = new();
+    after.restore(past_of(&before));
+    for second in 0..CALLED_S + 3_600 {
+        let mut sample = sample(second, CALM_S);
+        // One list lacks the process, so that all that is said of it resolves and is said anew.
+        if second == CALLED_S {
+            sample.gpus[0].processes.iter_mut().for_each(|list| list.entries.clear());
+        }
+        after.replay(sample);
+    }
+    after.go_live();
+    let of_process = |open: &BTreeMap<FindingKey, Finding>| -> Vec<(FindingKey, Ts)> {
+        let of = open.values().filter(|f| matches!(f.key.series.part, SeriesPart::Process(_)));
+        of.map(|f| (f.key.clone(), f.opened_at)).collect()
+    };
+    let old = of_process(&before.open);
+    assert!(!old.is_empty());
+    let new = of_process(&after.open);
+    assert!(old.iter().all(|finding| new.contains(finding)), "{old:?}\n{new:?}");
+}
+
+#[test]
+fn what_was_open_resolves_even_where_no_history_can_be_replayed() {
+    let mut before = new();
+    play(&mut before, 0..CALLED_S);
+    let mut after = new();
+    after.restore(past_of(&before));
+    assert!(after.go_live().is_empty());
+    let hour = |second| {
+        let mut sample = sample(CALLED_S + second, u64::MAX);
+        sample.gpus[0].uuid = GpuUuid::new("GPU-2");
+        sample
+    };
+    let effects: Vec<Effect> =
+        (0..3_600).flat_map(|second| after.step(Input::Sample(hour(second)))).collect();
+    let resolved = effects.iter().filter(|e| matches!(e, Effect::Record(FindingEvent::Resolved(_)))).count();
+    assert_eq!(resolved, before.open.len());
+    let firing = before.policy.alerts().count();
+    assert_eq!(told(&effects).iter().filter(|(t, _, _)| *t == AlertTransition::Resolved).count(), firing);
+    assert_eq!(after.policy.alerts().count(), 0);
+}
+
+#[test]
+fn a_gpu_that_is_no_longer_listed_leaves_nothing_open_and_one_without_a_driver_does() {
+    let mut pipeline = new();
+    play(&mut pipeline, 0..CALLED_S);
+    let open = pipeline.open.len();
+    let mut nobody = sample(CALLED_S, CALM_S);
+    nobody.gpus.clear();
+    pipeline.step(Input::Sample(nobody));
+    assert_eq!(pipeline.open.len(), open, "the driver is away");
+    let mut other = sample(CALLED_S + 1, u64::MAX);
+    other.gpus[0].uuid = GpuUuid::new("MIG-2");
+    pipeline.step(Input::Sample(other));
+    assert!(pipeline.open.is_empty());
+    assert_eq!(pipeline.ledgers.len(), 1);
+}
