@@ -16,7 +16,27 @@ pub(crate) struct Block {
     /// What the KV counter leaves, over the samples that had the counter; absent where none had.
     pub(crate) kv: Option<KvBlock>,
     /// Mean number of running requests, over the samples that had it; absent where none had.
-    pub(crate) running: Option<f32>,
+    pub(crate) running: Count,
+}
+
+/// A mean number that may be absent, in four bytes: a series keeps hundreds of blocks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Count(f32);
+
+impl Count {
+    /// No number.
+    pub(crate) const ABSENT: Self = Self(f32::NAN);
+
+    /// The number, where there is one.
+    pub(crate) fn get(self) -> Option<f32> {
+        (!self.0.is_nan()).then_some(self.0)
+    }
+}
+
+impl From<Option<f32>> for Count {
+    fn from(count: Option<f32>) -> Self {
+        count.map_or(Self::ABSENT, Self)
+    }
 }
 
 /// A block's memory less what the KV counter accounts for, in two readings of "accounts for".
@@ -45,7 +65,7 @@ impl Block {
                 calm: mean(a.calm, b.calm),
                 beyond_peak: mean(a.beyond_peak, b.beyond_peak),
             }),
-            running: both(self.running, other.running, mean),
+            running: both(self.running.get(), other.running.get(), mean).into(),
         }
     }
 }
@@ -64,7 +84,7 @@ mod tests {
 
     fn block(at: f64, value: f32, kv: Option<f32>) -> Block {
         let kv = kv.map(|kv| KvBlock { residual: value - kv, calm: value - kv, beyond_peak: value - kv });
-        Block { at, floor: value, mid: value, ceil: value, kv, running: Some(1.0) }
+        Block { at, floor: value, mid: value, ceil: value, kv, running: Some(1.0).into() }
     }
 
     #[test]

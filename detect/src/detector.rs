@@ -1,31 +1,23 @@
 //! One series, sample by sample.
 
-use ebbtide_core::{
-    Absent, ByteRate, Bytes, Diagnosis, Evidence, FindingEvent, FindingKind, Judgement, RateBand, Reading,
-    SeriesRef, Tick, Ts, units::MIB,
-};
+mod standing;
+
+use ebbtide_core::{Bytes, Diagnosis, FindingEvent, FindingKind, Reading, SeriesRef, Tick, Ts};
 
 use crate::blocks::{Block, KvBlock};
 use crate::config::DetectConfig;
 use crate::explain::Explainer;
 use crate::findings::Findings;
-use crate::forecast::{self, Headroom};
-use crate::ladder::{Closed, Ladder, RING};
-use crate::observation::{Load, Observation};
-use crate::report::{self, Now, Report};
-use crate::scene::{Scene, detectable};
-use crate::sentence::{self, Silence, amount};
-use crate::trend::theil_sen;
+use crate::forecast::Headroom;
+use crate::ladder::{Closed, Ladder};
+use crate::observation::Observation;
+use crate::report::{self, Drawing, Now, Report};
+use crate::rules::{Moment, Rules};
+use crate::scene::Scene;
+use crate::sentence::{self, amount};
 use crate::verdict::Verdict;
+use standing::{Level, Shown};
 
-/// After an event nothing is called steady for so long, in seconds.
-const SETTLE_S: f64 = 60.0;
-/// An absence this long is worth saying, in seconds; shorter ones are a missed poll.
-const MISSING_S: f64 = 30.0;
-/// Steady wants a filled window of blocks of 2 s at least: 64 s.
-const STEADY_RUNG: usize = 1;
-/// The floor and the slope that are shown come from windows of at most 34 min.
-const SHOWN_RUNG: usize = 6;
 /// A fall below this share of all that was held in the last minutes is a restart, if it is also a real amount.
 const RESTART_SHARE: f64 = 0.6;
 /// The least fall of a restart, as a share of the capacity.
@@ -55,40 +47,11 @@ struct Epoch {
     is_restart: bool,
 }
 
-/// The newest sample that had a value.
-#[derive(Debug, Clone, Copy)]
-struct Last {
-    tick: Tick,
-    value: Bytes,
-    capacity: Reading<Bytes>,
-    load: Load,
-}
-
 /// The least that was held in the last minutes, in MiB above the origin: all of it, and what KV does not account for.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     floor: f32,
     residual: Option<f32>,
-}
-
-/// What is shown of a calm series, worked out when a block closes.
-#[derive(Debug, Clone, Copy)]
-struct Shown {
-    floor: Reading<Bytes>,
-    slope: Reading<RateBand>,
-    detectable: Reading<ByteRate>,
-    rung: Option<usize>,
-    is_filled: bool,
-}
-
-impl Shown {
-    const NOTHING: Self = Self {
-        floor: Err(Absent::NotYet),
-        slope: Err(Absent::NotYet),
-        detectable: Err(Absent::NotYet),
-        rung: None,
-        is_filled: false,
-    };
 }
 
 /// Judges one series. Pure: the same observations in the same order give the same findings.
@@ -101,10 +64,12 @@ pub struct Detector {
     verdict: Verdict,
     findings: Findings,
     epoch: Option<Epoch>,
-    last: Option<Last>,
-    missing: Option<(Absent, Tick)>,
+    last: Option<Moment>,
+    missing: Option<(ebbtide_core::Absent, Tick)>,
     event: Option<(&'static str, Tick)>,
     held: Option<Held>,
+    rules: Rules,
+    level: Option<Level>,
     shown: Shown,
     report: Option<Report>,
     standing: (Diagnosis, Ts),
@@ -127,6 +92,8 @@ impl Detector {
             missing: None,
             event: None,
             held: None,
+            rules: Rules::default(),
+            level: None,
             shown: Shown::NOTHING,
             report: None,
             standing: (Diagnosis::Inconclusive, Ts::default()),
@@ -139,8 +106,9 @@ impl Detector {
     pub fn observe(&mut self, observation: &Observation<'_>) -> Vec<FindingEvent> {
         let tick = observation.tick;
         self.now = tick;
-        if let Some(kind) = observation.events.last() {
+        for kind in observation.events {
             self.event = Some((sentence::event(kind), tick));
+            self.rules.event(kind, tick);
         }
         let value = match observation.value {
             Ok(value) => value,
@@ -152,15 +120,26 @@ impl Detector {
             }
         };
         self.missing = None;
-        let last = Last { tick, value, capacity: observation.capacity, load: observation.load };
-        match self.last.replace(last) {
+        let moment = Moment {
+            tick,
+            value,
+            capacity: observation.capacity,
+            load: observation.load,
+            owners: observation.owners,
+        };
+        match self.last.replace(moment) {
             Some(old) if tick.mono_ms == old.tick.mono_ms => return Vec::new(),
-            Some(old) if tick.mono_ms < old.tick.mono_ms => self.begin(last, false),
+            Some(old) if tick.mono_ms < old.tick.mono_ms => {
+                // What lies in the future of a clock that began anew is of another life.
+                self.rules = Rules::default();
+                self.begin(moment, false);
+            }
             Some(_) => {}
-            None => self.begin(last, false),
+            None => self.begin(moment, false),
         }
-        let closed = self.take(last);
-        let events = if closed.is_empty() { Vec::new() } else { self.judge(last, closed) };
+        self.rules.sample(&moment, self.series.part);
+        let closed = self.take(moment);
+        let events = if closed.is_empty() { Vec::new() } else { self.judge(moment, closed) };
         self.settle_standing();
         events
     }
@@ -180,35 +159,13 @@ impl Detector {
         self.standing.0
     }
 
-    /// What is said of the series now.
-    #[must_use]
-    pub fn judgement(&self) -> Judgement {
-        let (summary, evidence) = self.words();
-        let report = self.report.as_ref();
-        Judgement {
-            series: self.series.clone(),
-            diagnosis: self.standing.0,
-            since: self.standing.1,
-            summary,
-            value: match self.missing {
-                Some((why, _)) => Err(why),
-                None => self.last.map(|last| last.value).ok_or(Absent::NotYet),
-            },
-            floor: self.shown.floor,
-            slope: report.and_then(|report| report.band).map_or(self.shown.slope, Ok),
-            detectable: self.shown.detectable,
-            forecast: report.and_then(|report| report.forecast),
-            evidence,
-        }
-    }
-
     /// A new life: blocks, load and verdicts of the old one say nothing about it.
-    fn begin(&mut self, first: Last, is_restart: bool) {
+    fn begin(&mut self, first: Moment, is_restart: bool) {
         self.epoch = Some(Epoch { began_mono_ms: first.tick.mono_ms, origin: first.value, is_restart });
         self.ladder.clear();
         self.explainer = Explainer::new();
         self.verdict = Verdict::new();
-        self.held = None;
+        (self.held, self.level) = (None, None);
         self.shown = Shown::NOTHING;
         // What lies in the future of a clock that began anew is of another life too.
         self.event = self.event.filter(|(_, tick)| tick.mono_ms <= first.tick.mono_ms);
@@ -225,7 +182,7 @@ impl Detector {
     }
 
     /// Puts a sample on the ladder.
-    fn take(&mut self, last: Last) -> Closed {
+    fn take(&mut self, last: Moment) -> Closed {
         let at = self.at(last.tick.mono_ms);
         let kv = last.load.kv_used.ok().map(Bytes::mib);
         let running = last.load.running.ok().map(f64::from);
@@ -242,20 +199,54 @@ impl Detector {
                 calm: (height - kv) as f32,
                 beyond_peak: (height - peak) as f32,
             }),
-            running: running.map(|running| running as f32),
+            running: running.map(|running| running as f32).into(),
         });
         self.explainer.learn(&self.ladder, closed);
         closed
     }
 
     /// Judges what the closed blocks show.
-    fn judge(&mut self, last: Last, closed: Closed) -> Vec<FindingEvent> {
+    fn judge(&mut self, last: Moment, closed: Closed) -> Vec<FindingEvent> {
         if closed.holds(0) && self.has_restarted(last.capacity) {
             self.begin(last, true);
-            self.report = None;
-            return self.findings.sync(Vec::new(), last.tick.at);
+            return self.report(last);
         }
-        let scene = Scene {
+        // Taken out while the scene borrows the rest.
+        let mut verdict = std::mem::take(&mut self.verdict);
+        let scene = self.scene(last);
+        verdict.step(&scene, closed);
+        let shown = self.shown.rung.is_none_or(|rung| closed.holds(rung) || closed.holds(rung + 1));
+        let shown = shown.then(|| self.show(&scene));
+        self.verdict = verdict;
+        self.shown = shown.unwrap_or(self.shown);
+        if self.held.is_none() || closed.holds(RESTART_RUNG) {
+            self.held = self.least_held();
+        }
+        let is_new = self.verdict.cause().kind() != self.report.as_ref().and_then(|report| report.cause);
+        if is_new || closed.holds(REPORT_RUNG) { self.report(last) } else { Vec::new() }
+    }
+
+    /// Draws up what stands and says what is new about it.
+    fn report(&mut self, last: Moment) -> Vec<FindingEvent> {
+        let drawing = Drawing {
+            cause: &self.verdict.cause(),
+            claims: self.rules.claims(&last),
+            was_imminent: self.findings.is_open(FindingKind::Imminent),
+        };
+        let report = report::draw(&self.series, &self.scene(last), &self.now_of(last), drawing);
+        let grew = self.report.as_ref().and_then(Report::grew_since);
+        if let Some(since) = grew.filter(|_| report.as_ref().is_none_or(|report| report.diagnosis.is_none()))
+        {
+            let grew_s = (last.tick.at.0 - since.0) as f64 / 1000.0;
+            self.level = Some(Level { since: last.tick, grew_s, height: last.value });
+        }
+        let wanted = report.as_ref().map_or_else(Vec::new, |report| report.findings.clone());
+        self.report = report;
+        self.findings.sync(wanted, last.tick.at)
+    }
+
+    fn scene(&self, last: Moment) -> Scene<'_> {
+        Scene {
             ladder: &self.ladder,
             explainer: &self.explainer,
             account: self.explainer.account(self.at(last.tick.mono_ms)),
@@ -263,32 +254,11 @@ impl Detector {
             warm_up_mib: warm_up_mib(last.capacity),
             origin_mib: self.origin().mib(),
             disturbed_at: self.event.map(|(_, tick)| self.at(tick.mono_ms)),
-        };
-        self.verdict.step(&scene, closed);
-        let cause = self.verdict.cause();
-        let imminent = self.findings.is_open(FindingKind::Imminent);
-        let is_new = cause.kind() != self.report.as_ref().and_then(|report| report.cause);
-        let report = if is_new || closed.holds(REPORT_RUNG) {
-            report::draw(&self.series, &cause, &scene, &self.now_of(last), imminent)
-        } else {
-            self.report.take()
-        };
-        if self.shown.rung.is_none_or(|rung| closed.holds(rung) || closed.holds(rung + 1)) {
-            self.shown = self.show(&scene);
         }
-        self.report = report;
-        if self.held.is_none() || closed.holds(RESTART_RUNG) {
-            self.held = self.least_held();
-        }
-        if !is_new && !closed.holds(REPORT_RUNG) {
-            return Vec::new();
-        }
-        let wanted = self.report.as_ref().map_or_else(Vec::new, |report| report.findings.clone());
-        self.findings.sync(wanted, last.tick.at)
     }
 }
 
-/// What stands, in numbers and words.
+/// What was held, and where the series is now.
 impl Detector {
     /// Whether the newest block lies so far below all of the last minutes that the memory's owner must have begun
     /// anew. A tide that the counter accounts for is none, however far it falls.
@@ -314,7 +284,7 @@ impl Detector {
         })
     }
 
-    fn now_of(&self, last: Last) -> Now {
+    fn now_of(&self, last: Moment) -> Now {
         let ceiling = self.ladder.blocks(0).map(|block| block.ceil).reduce(f32::max);
         let high_water =
             ceiling.map_or(last.value, |ceil| amount(self.origin(), f64::from(ceil)).max(last.value));
@@ -331,85 +301,6 @@ impl Detector {
             horizon_s: self.config.horizon_ms as f64 / 1000.0,
         }
     }
-
-    /// Floor, slope and the least visible leak, from the longest window that is filled.
-    fn show(&self, scene: &Scene<'_>) -> Shown {
-        let filled = (STEADY_RUNG..=SHOWN_RUNG)
-            .rev()
-            .find_map(|rung| Some((rung, scene.series(rung, RING, scene.shown_basis(rung))?)));
-        let floors = |rung: usize| self.ladder.blocks(rung).rev().take(RING / 4).map(|block| block.floor);
-        let longest = filled.as_ref().map_or(0, |(rung, _)| *rung);
-        let floor = floors(longest).reduce(f32::min).ok_or(Absent::NotYet);
-        Shown {
-            floor: floor.map(|floor| amount(self.origin(), f64::from(floor))),
-            slope: filled.map(|(_, series)| forecast::band(&theil_sen(&series))).ok_or(Absent::NotYet),
-            detectable: detectable(scene).map(|rate| ByteRate(rate * MIB as f64)).ok_or(Absent::NotYet),
-            rung: filled.map(|(rung, _)| rung),
-            is_filled: filled.is_some() || self.is_filled_above(),
-        }
-    }
-
-    /// Whether a longer window is filled, as with an interval of minutes.
-    fn is_filled_above(&self) -> bool {
-        (SHOWN_RUNG + 1..crate::ladder::RUNGS)
-            .any(|rung| self.ladder.series(rung, RING, |_| Some(0.0)).is_some())
-    }
-
-    fn settle_standing(&mut self) {
-        let diagnosis = match self.report.as_ref().and_then(|report| report.findings.first()) {
-            Some(finding) => match finding.key.kind {
-                FindingKind::Leak => Diagnosis::Leak,
-                FindingKind::SlopeChange => Diagnosis::SlopeChange,
-                FindingKind::HostLeak => Diagnosis::HostLeak,
-                FindingKind::KvPoolLeak => Diagnosis::KvPoolLeak,
-                FindingKind::NotReleased => Diagnosis::NotReleased,
-                FindingKind::Orphan => Diagnosis::Orphan,
-                FindingKind::Growth | FindingKind::Imminent | FindingKind::ThinHeadroom => Diagnosis::Growth,
-            },
-            None if self.silence().is_some() => Diagnosis::Inconclusive,
-            None => Diagnosis::Steady,
-        };
-        if self.standing.0 != diagnosis || self.standing.1 == Ts::default() {
-            self.standing = (diagnosis, self.now.at);
-        }
-    }
-
-    /// Why nothing can be said, if so.
-    fn silence(&self) -> Option<Silence> {
-        let since = |tick: Tick| self.now.mono_ms.saturating_sub(tick.mono_ms) as f64 / 1000.0;
-        if let Some((why, tick)) = self.missing
-            && (self.last.is_none() || since(tick) >= MISSING_S)
-        {
-            return Some(Silence::Missing(why, since(tick)));
-        }
-        let (Some(epoch), Some(_)) = (self.epoch, self.last) else { return Some(Silence::Unread) };
-        if let Some((event, tick)) = self.event
-            && since(tick) < SETTLE_S
-        {
-            return Some(Silence::Disturbed(event, since(tick)));
-        }
-        let age = self.at(self.now.mono_ms);
-        match (self.shown.is_filled, epoch.is_restart) {
-            (true, _) => None,
-            (false, true) => Some(Silence::Restarted(age)),
-            (false, false) if self.ladder.blocks(0).count() < RING => Some(Silence::TooShort(age)),
-            (false, false) => Some(Silence::Sparse),
-        }
-    }
-
-    fn words(&self) -> (String, Vec<Evidence>) {
-        if let Some(report) = &self.report {
-            return (report.summary.clone(), report.evidence.clone());
-        }
-        match self.silence() {
-            Some(silence) => (sentence::inconclusive(silence), Vec::new()),
-            None => {
-                let rate = self.shown.detectable.ok();
-                let evidence = rate.map(|rate| Evidence::new("detectable", rate.mib_per_min(), "MiB/min"));
-                (sentence::steady(rate), evidence.into_iter().collect())
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -418,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_series_costs_less_than_24_kib() {
-        let heap = size_of::<Ladder>() + 16 * size_of::<(f64, f64)>();
+        let heap = size_of::<Ladder>() + 16 * size_of::<(f64, f64)>() + Rules::MAX_HEAP;
         assert!(size_of::<Detector>() + heap <= 24 * 1024, "{} + {heap}", size_of::<Detector>());
     }
 }

@@ -135,8 +135,10 @@ impl RequestCost {
     const MIN_MOVES: u32 = 30;
 
     fn learn(&mut self, block: &Block) {
-        let now =
-            block.kv.zip(block.running).map(|(kv, running)| (f64::from(kv.residual), f64::from(running)));
+        let now = block
+            .kv
+            .zip(block.running.get())
+            .map(|(kv, running)| (f64::from(kv.residual), f64::from(running)));
         if let Some(((left, running), (old_left, old_running))) = now.zip(self.previous) {
             let (dr, dn) = (left - old_left, running - old_running);
             if dn != 0.0 {
@@ -260,7 +262,7 @@ impl Explainer {
 
     /// What the running requests hold outside the KV cache, in MiB; nothing where their number is not known.
     fn held_by_requests(&self, block: &Block) -> f64 {
-        block.running.map_or(0.0, |running| self.cost.mib() * f64::from(running))
+        block.running.get().map_or(0.0, |running| self.cost.mib() * f64::from(running))
     }
 
     /// Whether the load reached a new maximum since `at`: an allocator may then grow for good reason.
@@ -285,8 +287,14 @@ mod tests {
                 calm: value - kv as f32,
                 beyond_peak: value - peak,
             });
-            let closed =
-                ladder.push(Block { at, floor: value, mid: value, ceil: value, kv, running: Some(1.0) });
+            let closed = ladder.push(Block {
+                at,
+                floor: value,
+                mid: value,
+                ceil: value,
+                kv,
+                running: Some(1.0).into(),
+            });
             explainer.learn(&ladder, closed);
         }
         explainer.account(f64::from(seconds))

@@ -1,6 +1,6 @@
 //! The ladder: rings of blocks, each rung's blocks twice as long as those of the rung below.
 
-use crate::blocks::{Block, KvBlock};
+use crate::blocks::{Block, Count, KvBlock};
 use crate::trend::Series;
 
 /// Rungs: blocks of 1 s, 2 s … 8192 s, so that the longest ring reaches back three days.
@@ -60,7 +60,7 @@ struct Rung {
 
 impl Rung {
     const EMPTY: Self = Self {
-        ring: [Block { at: 0.0, floor: 0.0, mid: 0.0, ceil: 0.0, kv: None, running: None }; RING],
+        ring: [Block { at: 0.0, floor: 0.0, mid: 0.0, ceil: 0.0, kv: None, running: Count::ABSENT }; RING],
         next: 0,
         len: 0,
         filling: None,
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     fn sample(at: f64, value: f32) -> Block {
-        Block { at, floor: value, mid: value, ceil: value, kv: None, running: None }
+        Block { at, floor: value, mid: value, ceil: value, kv: None, running: Count::ABSENT }
     }
 
     fn filled(times: impl Iterator<Item = f64>) -> Ladder {

@@ -27,6 +27,7 @@ mod observation;
 mod onset;
 mod report;
 mod rise;
+mod rules;
 mod scene;
 mod sentence;
 mod trend;

@@ -1,8 +1,8 @@
 //! From a cause to findings: rates, onset, forecast, evidence, words.
 
 use ebbtide_core::{
-    ByteRate, Bytes, Evidence, Finding, FindingKey, FindingKind, Forecast, RateBand, SeriesPart, SeriesRef,
-    Severity, SignedBytes, Subject, Tick, Tier, Ts, units::MIB,
+    ByteRate, Bytes, Diagnosis, Evidence, Finding, FindingKey, FindingKind, Forecast, RateBand, SeriesPart,
+    SeriesRef, Severity, SignedBytes, Subject, Tick, Tier, Ts, units::MIB,
 };
 
 use crate::forecast::{self, Headroom};
@@ -11,6 +11,7 @@ use crate::ladder::{RUNGS, block_s};
 use crate::levelling;
 use crate::onset::{self, Onset};
 use crate::rise::{LEAK, Rise};
+use crate::rules::Claim;
 use crate::scene::{Growth, Reserve, Scene};
 use crate::sentence;
 use crate::verdict::Cause;
@@ -71,6 +72,8 @@ pub(crate) struct Report {
     pub(crate) forecast: Option<Forecast>,
     /// Which cause it is of, in the terms of the tests.
     pub(crate) cause: Option<FindingKind>,
+    /// The cause that leads, if any.
+    pub(crate) diagnosis: Option<Diagnosis>,
     /// How fast it grows.
     pub(crate) band: Option<RateBand>,
     /// One sentence of the cause.
@@ -81,35 +84,97 @@ pub(crate) struct Report {
     pub(crate) findings: Vec<Finding>,
 }
 
-/// Draws up what stands. `imminent` says whether a forecast is open already.
-pub(crate) fn draw(
-    series: &SeriesRef,
-    cause: &Cause,
-    scene: &Scene<'_>,
-    now: &Now,
-    imminent: bool,
-) -> Option<Report> {
+impl Report {
+    /// Since when memory has grown, if growth or less is what stands.
+    pub(crate) fn grew_since(&self) -> Option<Ts> {
+        let lead = self.findings.first().filter(|finding| finding.key.kind == FindingKind::Growth)?;
+        lead.onset_at
+    }
+}
+
+/// What a report is drawn up from.
+pub(crate) struct Drawing<'a> {
+    /// What the tests of slopes say.
+    pub(crate) cause: &'a Cause,
+    /// What the rules say.
+    pub(crate) claims: Vec<Claim>,
+    /// Whether a forecast is open already.
+    pub(crate) was_imminent: bool,
+}
+
+/// Draws up what stands; nothing where all is calm.
+pub(crate) fn draw(series: &SeriesRef, scene: &Scene<'_>, now: &Now, drawing: Drawing<'_>) -> Option<Report> {
+    let Drawing { cause, claims, was_imminent } = drawing;
     let author = Author { series, scene, now };
     let (rise, mut findings) = match cause {
-        Cause::Calm => return None,
-        Cause::Growth(growth) => (growth.rise, vec![author.growth(growth)]),
-        Cause::Leak(rise) => (*rise, vec![author.leak(rise)]),
+        Cause::Calm => (None, Vec::new()),
+        Cause::Growth(growth) => (Some(growth.rise), vec![author.growth(growth)]),
+        Cause::Leak(rise) => (Some(*rise), vec![author.leak(rise)]),
         Cause::SlopeChange(kink, leak) => {
             let mut findings = vec![author.slope_change(kink)];
             // A change of pace of host memory is its leak already.
             if !matches!(series.part, SeriesPart::Host(_)) {
                 findings.extend(leak.iter().map(|rise| author.leak(rise)));
             }
-            (kink.after, findings)
+            (Some(kink.after), findings)
         }
     };
-    let cause_of = &findings[0];
-    let (summary, evidence) = (cause_of.summary.clone(), cause_of.evidence.clone());
-    let (band, forecast) = (cause_of.rate, cause_of.forecast);
-    if let Some(forecast) = forecast.filter(|forecast| author.is_imminent(cause, &rise, forecast, imminent)) {
+    let (band, forecast) = findings.first().map_or((None, None), |finding| (finding.rate, finding.forecast));
+    if let Some((rise, forecast)) = rise.zip(forecast)
+        && author.is_imminent(cause, &rise, &forecast, was_imminent)
+    {
         findings.push(author.imminent(cause, &rise, forecast));
     }
-    Some(Report { forecast, cause: cause.kind(), band, summary, evidence, findings })
+    if claims.iter().any(|claim| claim.accounts_for_rise) {
+        findings.retain(|finding| !finding.key.kind.is_cause());
+    }
+    findings.extend(claims.into_iter().map(|claim| author.claim(claim)));
+    findings.sort_by_key(|finding| rank(finding.key.kind));
+    let lead = findings.first()?;
+    let (summary, evidence) = (lead.summary.clone(), lead.evidence.clone());
+    let runs_out = findings.iter().any(|finding| finding.key.kind == FindingKind::Imminent);
+    let diagnosis = lead.key.kind.is_cause().then(|| match diagnosis(lead.key.kind, cause) {
+        // What takes the last of the room is no warm-up any more.
+        Diagnosis::WarmingUp if runs_out => Diagnosis::Growth,
+        diagnosis => diagnosis,
+    });
+    Some(Report { forecast, cause: cause.kind(), diagnosis, band, summary, evidence, findings })
+}
+
+/// Which finding leads: the surest causes first, forecasts last.
+const fn rank(kind: FindingKind) -> u8 {
+    // tidy: table
+    match kind {
+        FindingKind::Orphan => 0,
+        FindingKind::NotReleased => 1,
+        FindingKind::SlopeChange => 2,
+        FindingKind::Leak => 3,
+        FindingKind::HostLeak => 4,
+        FindingKind::KvPoolLeak => 5,
+        FindingKind::Growth => 6,
+        FindingKind::Imminent => 7,
+        FindingKind::ThinHeadroom => 8,
+    }
+}
+
+/// The cause in one word. Growth has a word for each good reason.
+const fn diagnosis(lead: FindingKind, cause: &Cause) -> Diagnosis {
+    // tidy: table
+    match lead {
+        FindingKind::Orphan => Diagnosis::Orphan,
+        FindingKind::NotReleased => Diagnosis::NotReleased,
+        FindingKind::SlopeChange => Diagnosis::SlopeChange,
+        FindingKind::Leak => Diagnosis::Leak,
+        FindingKind::HostLeak => Diagnosis::HostLeak,
+        FindingKind::KvPoolLeak => Diagnosis::KvPoolLeak,
+        FindingKind::Growth | FindingKind::Imminent | FindingKind::ThinHeadroom => match cause {
+            Cause::Growth(Growth { reserve: Reserve::Explained, .. }) => Diagnosis::KvGrowth,
+            Cause::Growth(Growth { reserve: Reserve::NewPeak, .. }) => Diagnosis::HighWater,
+            Cause::Growth(Growth { reserve: Reserve::WarmUp, .. }) => Diagnosis::WarmingUp,
+            Cause::Growth(Growth { reserve: Reserve::Slowing, .. }) => Diagnosis::Settling,
+            _ => Diagnosis::Growth,
+        },
+    }
 }
 
 /// Writes findings about one series at one moment.
@@ -160,6 +225,24 @@ impl Author<'_> {
             summary: sentence::leak(rate(rise), lasted, finding.grown.unwrap_or_default(), account),
             settle: sentence::settle_leak(account).to_owned(),
             ..finding
+        }
+    }
+
+    fn claim(&self, claim: Claim) -> Finding {
+        Finding {
+            key: FindingKey { series: self.series.clone(), kind: claim.kind },
+            subject: Subject::default(),
+            tier: claim.tier,
+            severity: claim.severity,
+            opened_at: self.now.tick.at,
+            resolved_at: None,
+            onset_at: Some(claim.since.at),
+            rate: None,
+            grown: Some(claim.amount),
+            forecast: None,
+            evidence: claim.evidence,
+            summary: claim.summary,
+            settle: claim.settle.to_owned(),
         }
     }
 

@@ -88,6 +88,98 @@ pub(crate) fn imminent(left_s: f64, rate: ByteRate, room: Bytes) -> String {
 pub(crate) const SETTLE_IMMINENT: &str =
     "Lower the load or restart in time; the forecast lapses when growth ends.";
 
+/// Equal steps at one kind of event that ought to change nothing.
+pub(crate) fn leak_per_event(step: Bytes, event: &str, steps: usize) -> String {
+    format!(
+        "Leaks {step} per {event}: the last {steps} steps are equal, and between them memory holds its level."
+    )
+}
+
+/// What would settle a leak at events.
+pub(crate) const SETTLE_EVENT: &str =
+    "Cause the event once more by hand: if memory rises by as much and stays, it is the event that leaks.";
+
+/// Equal steps upward at one kind of release.
+pub(crate) fn kept_per_event(step: Bytes, event: &str, steps: usize) -> String {
+    format!("{step} more stay after each {event}: the last {steps} steps are equal.")
+}
+
+/// What would settle what stays after a release.
+pub(crate) const SETTLE_KEPT: &str =
+    "Restart whoever holds it: what comes back then was kept for users that are gone.";
+
+/// What should have come back and has not.
+pub(crate) fn not_released(left: Bytes, lasted_s: f64, event: &str, usual: Bytes) -> String {
+    format!("{left} are still held {} after {event}; {usual} would be usual.", duration(lasted_s))
+}
+
+/// What would settle it.
+pub(crate) const SETTLE_NOT_RELEASED: &str = "Repeat the release and compare what is left: if a restart of the engine frees it, the release is incomplete.";
+
+/// Memory that nobody owns. Whether it was seen to lose its owner, or is only known to have had an exit.
+pub(crate) fn orphan(held: Bytes, lasted_s: f64, is_inferred: bool) -> String {
+    let since = duration(lasted_s);
+    if is_inferred {
+        format!(
+            "{held} are still held {since} after their owner ended, unmoved, and nothing was started since."
+        )
+    } else {
+        format!("{held} have had no live owner for {since}.")
+    }
+}
+
+/// What would settle an orphan.
+pub(crate) const SETTLE_ORPHAN: &str = "Look for a worker that outlived its parent (fuser -v /dev/nvidia*, also from the host where this runs in a container); ending it frees the memory, or else a reset of the GPU does.";
+
+/// Blocks held with nothing running.
+pub(crate) fn pool_at_idle(held: Bytes, lasted_s: f64) -> String {
+    format!(
+        "{held} of the KV pool are held, and nothing has been running or waiting for {}.",
+        duration(lasted_s)
+    )
+}
+
+/// A pool whose calmest moments hold ever more.
+pub(crate) fn pool_rising(grown: Bytes, span_s: f64, is_seen: bool) -> String {
+    let load =
+        if is_seen { "with no more requests than before" } else { "how many requests run is not known" };
+    format!(
+        "The least KV cache in use rose by {grown} in {} without once falling back: {load}.",
+        duration(span_s)
+    )
+}
+
+/// What would settle a pool's leak.
+pub(crate) const SETTLE_POOL: &str = "Stop the traffic: blocks that stay in use have leaked, unless the engine counts blocks kept for prefix reuse as used, or holds them for another engine that decodes.";
+
+/// Room that growth has nearly used up.
+pub(crate) fn thin_headroom(room: Bytes, crept: Bytes) -> String {
+    format!("Only {room} are left, after slow growth of {crept}.")
+}
+
+/// What would settle thin headroom.
+pub(crate) const SETTLE_HEADROOM: &str = "Give the engine a smaller share, or find what grew: peaks that sampling misses are often larger than this.";
+
+/// A pool that is reserved ahead.
+pub(crate) fn reserved(pool: Bytes, used: Option<Bytes>) -> String {
+    match used {
+        Some(used) => {
+            format!("The KV pool of {pool} is reserved ahead, {used} of it in use; memory holds its level.")
+        }
+        None => format!("The KV pool of {pool} is reserved ahead; memory holds its level."),
+    }
+}
+
+/// A level that was found after growth.
+pub(crate) fn settled(level: Bytes, since_s: f64) -> String {
+    format!("Level at {level} since growth ended {} ago.", duration(since_s))
+}
+
+/// A process that takes what it needs to begin with.
+pub(crate) fn warming_up(from: Bytes, age_s: f64) -> String {
+    format!("Watched for {} only, and it has grown from {from}: this may be warm-up.", duration(age_s))
+}
+
 /// A floor that holds.
 pub(crate) fn steady(detectable: Option<ByteRate>) -> String {
     match detectable {

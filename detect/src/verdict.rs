@@ -51,6 +51,12 @@ pub(crate) struct Verdict {
     kink: Channel<Kink>,
 }
 
+impl Default for Verdict {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Verdict {
     /// Nothing has been said yet.
     pub(crate) const fn new() -> Self {

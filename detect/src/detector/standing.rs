@@ -1,0 +1,186 @@
+//! What stands now, in numbers and words.
+
+use ebbtide_core::{
+    Absent, ByteRate, Bytes, Diagnosis, Evidence, Judgement, RateBand, Reading, Tick, Ts, units::MIB,
+};
+
+use super::Detector;
+use crate::explain::Account;
+use crate::forecast;
+use crate::ladder::{RING, RUNGS};
+use crate::scene::{Scene, detectable};
+use crate::sentence::{self, Silence, amount};
+use crate::trend::theil_sen;
+
+/// After an event nothing is called steady for so long, in seconds.
+const SETTLE_S: f64 = 60.0;
+/// An absence this long is worth saying, in seconds; shorter ones are a missed poll.
+const MISSING_S: f64 = 30.0;
+/// Steady wants a filled window of blocks of 2 s at least: 64 s.
+const STEADY_RUNG: usize = 1;
+/// The floor and the slope that are shown come from windows of at most 34 min.
+const SHOWN_RUNG: usize = 6;
+/// What has more than doubled since it was first seen, and by this much at least in MiB, is warming up while it is
+/// too young to be judged.
+const WARMING_MIB: f64 = 256.0;
+/// For so long, in seconds, a level is said to be newly found; no shorter than growth took to find it.
+const SETTLED_S: f64 = 600.0;
+/// A level that was found and then lost by this share was none.
+const LEVEL_LOSS: f64 = 0.02;
+
+/// What is shown of a calm series, worked out when a block closes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shown {
+    pub(super) floor: Reading<Bytes>,
+    pub(super) slope: Reading<RateBand>,
+    pub(super) detectable: Reading<ByteRate>,
+    pub(super) rung: Option<usize>,
+    pub(super) is_filled: bool,
+}
+
+impl Shown {
+    pub(super) const NOTHING: Self = Self {
+        floor: Err(Absent::NotYet),
+        slope: Err(Absent::NotYet),
+        detectable: Err(Absent::NotYet),
+        rung: None,
+        is_filled: false,
+    };
+}
+
+/// A level that growth has found.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Level {
+    /// When growth ended.
+    pub(super) since: Tick,
+    /// How long it had lasted, in seconds.
+    pub(super) grew_s: f64,
+    /// At which height.
+    pub(super) height: Bytes,
+}
+
+impl Detector {
+    /// What is said of the series now.
+    #[must_use]
+    pub fn judgement(&self) -> Judgement {
+        let (summary, evidence) = self.words();
+        let report = self.report.as_ref();
+        Judgement {
+            series: self.series.clone(),
+            diagnosis: self.standing.0,
+            since: self.standing.1,
+            summary,
+            value: match self.missing {
+                Some((why, _)) => Err(why),
+                None => self.last.map(|last| last.value).ok_or(Absent::NotYet),
+            },
+            floor: self.shown.floor,
+            slope: report.and_then(|report| report.band).map_or(self.shown.slope, Ok),
+            detectable: self.shown.detectable,
+            forecast: report.and_then(|report| report.forecast),
+            evidence,
+        }
+    }
+
+    /// Floor, slope and the least visible leak, from the longest window that is filled.
+    pub(super) fn show(&self, scene: &Scene<'_>) -> Shown {
+        let filled = (STEADY_RUNG..=SHOWN_RUNG)
+            .rev()
+            .find_map(|rung| Some((rung, scene.series(rung, RING, scene.shown_basis(rung))?)));
+        let floors = |rung: usize| self.ladder.blocks(rung).rev().take(RING / 4).map(|block| block.floor);
+        let longest = filled.as_ref().map_or(0, |(rung, _)| *rung);
+        let floor = floors(longest).reduce(f32::min).ok_or(Absent::NotYet);
+        Shown {
+            floor: floor.map(|floor| amount(self.origin(), f64::from(floor))),
+            slope: filled.map(|(_, series)| forecast::band(&theil_sen(&series))).ok_or(Absent::NotYet),
+            detectable: detectable(scene).map(|rate| ByteRate(rate * MIB as f64)).ok_or(Absent::NotYet),
+            rung: filled.map(|(rung, _)| rung),
+            is_filled: filled.is_some() || self.is_filled_above(),
+        }
+    }
+
+    /// Whether a longer window is filled, as with an interval of minutes.
+    fn is_filled_above(&self) -> bool {
+        (SHOWN_RUNG + 1..RUNGS).any(|rung| self.ladder.series(rung, RING, |_| Some(0.0)).is_some())
+    }
+
+    pub(super) fn settle_standing(&mut self) {
+        let led = self.report.as_ref().and_then(|report| report.diagnosis);
+        let diagnosis = led.unwrap_or_else(|| match self.silence() {
+            Some(Silence::Restarted(_)) => Diagnosis::Restarted,
+            Some(Silence::TooShort(_)) if self.has_doubled() => Diagnosis::WarmingUp,
+            Some(_) => Diagnosis::Inconclusive,
+            None if self.found_level().is_some() => Diagnosis::Settled,
+            None if self.reserved_pool().is_some() => Diagnosis::Reserved,
+            None => Diagnosis::Steady,
+        });
+        if self.standing.0 != diagnosis || self.standing.1 == Ts::default() {
+            self.standing = (diagnosis, self.now.at);
+        }
+    }
+
+    /// Whether the series has grown from little to much since it was first seen.
+    fn has_doubled(&self) -> bool {
+        self.last.is_some_and(|last| {
+            last.value.saturating_sub(self.origin()).mib() >= self.origin().mib().max(WARMING_MIB)
+        })
+    }
+
+    /// The level that growth has found not long ago, and for how many seconds it has been held.
+    fn found_level(&self) -> Option<(Bytes, f64)> {
+        let level = self.level?;
+        let held_s = self.now.mono_ms.saturating_sub(level.since.mono_ms) as f64 / 1000.0;
+        let is_held =
+            self.last.is_some_and(|last| last.value.mib() >= (1.0 - LEVEL_LOSS) * level.height.mib());
+        (is_held && held_s <= level.grew_s.max(SETTLED_S)).then_some((level.height, held_s))
+    }
+
+    /// The pool that memory is reserved for, where the use of it is seen to move nothing.
+    fn reserved_pool(&self) -> Option<Bytes> {
+        let pool = self.last?.load.kv_pool.ok()?;
+        (self.explainer.account(self.at(self.now.mono_ms)) == Account::Pooled).then_some(pool)
+    }
+
+    /// Why nothing can be said, if so.
+    pub(super) fn silence(&self) -> Option<Silence> {
+        let since = |tick: Tick| self.now.mono_ms.saturating_sub(tick.mono_ms) as f64 / 1000.0;
+        if let Some((why, tick)) = self.missing
+            && (self.last.is_none() || since(tick) >= MISSING_S)
+        {
+            return Some(Silence::Missing(why, since(tick)));
+        }
+        let (Some(epoch), Some(_)) = (self.epoch, self.last) else { return Some(Silence::Unread) };
+        if let Some((event, tick)) = self.event
+            && since(tick) < SETTLE_S
+        {
+            return Some(Silence::Disturbed(event, since(tick)));
+        }
+        let age = self.at(self.now.mono_ms);
+        match (self.shown.is_filled, epoch.is_restart) {
+            (true, _) => None,
+            (false, true) => Some(Silence::Restarted(age)),
+            (false, false) if self.ladder.blocks(0).count() < RING => Some(Silence::TooShort(age)),
+            (false, false) => Some(Silence::Sparse),
+        }
+    }
+
+    fn words(&self) -> (String, Vec<Evidence>) {
+        if let Some(report) = self.report.as_ref().filter(|report| report.diagnosis.is_some()) {
+            return (report.summary.clone(), report.evidence.clone());
+        }
+        let rate = self.shown.detectable.ok();
+        let seen = rate.map(|rate| Evidence::new("detectable", rate.mib_per_min(), "MiB/min"));
+        let summary = match (self.silence(), self.found_level(), self.reserved_pool()) {
+            (Some(Silence::TooShort(age)), ..) if self.has_doubled() => {
+                sentence::warming_up(self.origin(), age)
+            }
+            (Some(silence), ..) => return (sentence::inconclusive(silence), Vec::new()),
+            (None, Some((level, held_s)), _) => sentence::settled(level, held_s),
+            (None, None, Some(pool)) => {
+                sentence::reserved(pool, self.last.and_then(|last| last.load.kv_used.ok()))
+            }
+            (None, None, None) => sentence::steady(rate),
+        };
+        (summary, seen.into_iter().collect())
+    }
+}

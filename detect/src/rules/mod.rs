@@ -1,0 +1,101 @@
+//! Rules that are no slopes: what happens at events, what is left after a release, who owns it, what a pool holds with
+//! nothing to do, how little room is left. Each is constant time a sample and a few numbers of state.
+
+mod headroom;
+mod pool;
+mod release;
+mod steps;
+
+use ebbtide_core::{
+    Bytes, EventKind, Evidence, FindingKind, Reading, SeriesPart, Severity, Tick, Tier, units::MIB,
+};
+
+use crate::observation::Load;
+
+/// One sample as the rules see it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    /// When.
+    pub(crate) tick: Tick,
+    /// The memory that is judged.
+    pub(crate) value: Bytes,
+    /// What it can grow to.
+    pub(crate) capacity: Reading<Bytes>,
+    /// What the engine says of its load.
+    pub(crate) load: Load,
+    /// Live processes that hold the memory.
+    pub(crate) owners: Reading<u32>,
+}
+
+/// What a rule says stands.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Claim {
+    /// What about the series.
+    pub(crate) kind: FindingKind,
+    /// How sure it is.
+    pub(crate) tier: Tier,
+    /// How much it matters.
+    pub(crate) severity: Severity,
+    /// Since when it is so.
+    pub(crate) since: Tick,
+    /// How much of the memory it is about.
+    pub(crate) amount: Bytes,
+    /// Whether it accounts for a rise of the same series, so that no slope need be told beside it.
+    pub(crate) accounts_for_rise: bool,
+    /// What it rests on.
+    pub(crate) evidence: Vec<Evidence>,
+    /// One sentence for a person.
+    pub(crate) summary: String,
+    /// What would settle it.
+    pub(crate) settle: &'static str,
+}
+
+/// The state of all rules of one series.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rules {
+    steps: steps::Ledger,
+    release: release::Release,
+    pool: pool::PoolUse,
+    headroom: headroom::ThinHeadroom,
+}
+
+impl Rules {
+    /// The most that the rules keep on the heap, in bytes.
+    #[cfg(test)]
+    pub(crate) const MAX_HEAP: usize = steps::MAX_HEAP;
+
+    /// Takes an event, before the value that was read with it.
+    pub(crate) fn event(&mut self, kind: &EventKind, tick: Tick) {
+        self.steps.event(kind, tick);
+        self.release.event(kind, tick);
+    }
+
+    /// Takes a sample.
+    pub(crate) fn sample(&mut self, moment: &Moment, part: SeriesPart) {
+        self.steps.sample(moment);
+        self.release.sample(moment);
+        if !matches!(part, SeriesPart::Host(_)) {
+            self.pool.sample(moment);
+        }
+        if part == SeriesPart::Device {
+            self.headroom.sample(moment);
+        }
+    }
+
+    /// What stands now, the weightiest first.
+    pub(crate) fn claims(&self, moment: &Moment) -> Vec<Claim> {
+        let of_events = self.steps.claim().or_else(|| self.release.claim(moment));
+        let all = [of_events, self.pool.claim(moment), self.headroom.claim(moment)];
+        all.into_iter().flatten().collect()
+    }
+}
+
+/// Seconds from one tick to a later one.
+fn seconds(from: Tick, to: Tick) -> f64 {
+    to.mono_ms.saturating_sub(from.mono_ms) as f64 / 1000.0
+}
+
+/// An amount from MiB; nothing where it is negative.
+fn bytes(mib: f64) -> Bytes {
+    Bytes((mib.max(0.0) * MIB as f64) as u64)
+}
