@@ -82,6 +82,9 @@ pub(crate) struct SocketArgs {
 pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) socket: SocketArgs,
+    /// Look at a database file instead of asking a daemon: a copy of one, or one whose daemon has ended
+    #[arg(long, value_name = "FILE", conflicts_with = "socket")]
+    pub(crate) db: Option<PathBuf>,
     /// Draw with plain ASCII characters
     #[arg(long)]
     pub(crate) ascii: bool,

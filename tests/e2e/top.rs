@@ -19,12 +19,13 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn running(world: &World, size: (u16, u16)) -> Self {
+    fn running(world: &World, size: (u16, u16), args: &[&str]) -> Self {
         let (rows, cols) = size;
         let cells = |n: u16| n.try_into().unwrap();
         let pty = native_pty_system().openpty(PtySize { rows, cols, ..PtySize::default() }).unwrap();
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_ebbtide"));
         command.arg("top");
+        command.args(args);
         command.env_clear();
         command.env("TERM", "xterm-256color");
         command.env("TZ", "UTC");
@@ -95,7 +96,7 @@ fn the_dashboard_shows_host_memory_and_leaves_the_terminal_as_it_was() {
     let world = World::new();
     let mut daemon = world.daemon_on_host(&[("probe.host_total_mib", "1024")]);
     daemon.wait("a first sample", |s| !s.gpus.is_empty());
-    let mut terminal = Terminal::running(&world, (40, 120));
+    let mut terminal = Terminal::running(&world, (40, 120), &[]);
     terminal.wait_for("host memory, no GPU");
     terminal.press("?");
     terminal.wait_for("quit");
@@ -109,7 +110,7 @@ fn the_dashboard_outlives_its_daemon_and_ends_on_sigterm() {
     let world = World::new();
     let mut daemon = world.daemon_on_host(&[]);
     daemon.wait("a first sample", |s| !s.gpus.is_empty());
-    let mut terminal = Terminal::running(&world, (24, 80));
+    let mut terminal = Terminal::running(&world, (24, 80), &[]);
     terminal.wait_for("GPU");
     assert!(daemon.stop().success());
     terminal.wait_for("no ebbtide daemon answers");
@@ -120,5 +121,21 @@ fn the_dashboard_outlives_its_daemon_and_ends_on_sigterm() {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     terminal.end();
+    assert!(terminal.is_restored());
+}
+
+#[test]
+fn a_database_is_looked_at_without_a_daemon() {
+    let world = World::new();
+    let mut daemon = world.daemon_on_host(&[("probe.host_total_mib", "1024")]);
+    daemon.wait("stored ticks", |s| s.health.stored_ticks > 2);
+    assert!(daemon.stop().success());
+    let copy = world.path("copy.db");
+    std::fs::copy(world.database(), &copy).unwrap();
+    let mut terminal = Terminal::running(&world, (40, 120), &["--db", copy.to_str().unwrap()]);
+    terminal.wait_for("the recording has ended");
+    terminal.wait_for("1.0 GiB");
+    terminal.press("q");
+    assert_eq!(terminal.end(), 0);
     assert!(terminal.is_restored());
 }
