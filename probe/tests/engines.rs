@@ -6,10 +6,11 @@ use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use ebbtide_core::{Bytes, EngineSample, Reading};
+use ebbtide_core::{Bytes, EngineRole, EngineSample, Reading};
 use ebbtide_probe::engine::page::Page;
 use ebbtide_probe::engine::table::Format;
 use ebbtide_probe::engine::{Quantities, Tables};
+use proptest::prelude::*;
 
 /// Page, path, and what is read on it: engine, what used means, the cache (used + cached / pool, tokens a unit),
 /// its fill, requests (running + waiting), and what else is told.
@@ -193,7 +194,7 @@ fn described(sample: &EngineSample) -> String {
     if let Ok(model) = &report.model {
         write!(text, " model {model}").unwrap();
     }
-    if report.role != ebbtide_core::EngineRole::Unknown {
+    if report.role != EngineRole::Unknown {
         write!(text, " role {:?}", report.role).unwrap();
     }
     if let Ok(asleep) = report.asleep {
@@ -323,6 +324,65 @@ fn tokens_are_added_up_over_data_parallel_ranks_and_never_over_tensor_parallel_o
     let report = sample.report.unwrap();
     assert_eq!((report.ranks, report.kv.used, sample.running), (2, Ok(122_406), Ok(36)));
     assert_eq!(sample.kv_pool, Ok(Bytes(56_993_142_276)), "the pool of one rank");
+}
+
+#[test]
+fn a_role_is_read_where_it_is_told() {
+    let text = std::fs::read_to_string(fixtures().join("sglang-0.5.23.prom")).unwrap();
+    for (told, wanted) in
+        [("prefill", EngineRole::Prefill), ("decode", EngineRole::Decode), ("x", EngineRole::Unknown)]
+    {
+        let page = text.replace("engine_type=\"unified\"", &format!("engine_type=\"{told}\""));
+        let sample = read(page.as_bytes(), "/metrics", Format::Exposition).unwrap().sample("test", None);
+        assert_eq!(sample.report.unwrap().role, wanted);
+    }
+}
+
+#[test]
+fn an_engine_with_no_model_loaded_is_known_and_says_nothing() {
+    let sample = read(br#"{"models":[]}"#, "/api/ps", Format::Json).unwrap().sample("test", None);
+    assert_eq!(described(&sample), "Ollama [2026] Unknown requests - + -");
+}
+
+/// A page with bytes changed, cut out and repeated at random places.
+fn spoilt() -> impl Strategy<Value = (usize, Vec<u8>)> {
+    let change = (any::<prop::sample::Index>(), any::<u8>(), 0usize..3, 1usize..40);
+    (0..READ.len(), prop::collection::vec(change, 1..8)).prop_map(|(which, changes)| {
+        let mut page = std::fs::read(fixtures().join(READ[which].0)).unwrap();
+        for (place, byte, kind, length) in changes {
+            if page.is_empty() {
+                break;
+            }
+            let at = place.index(page.len());
+            let end = (at + length).min(page.len());
+            match kind {
+                0 => page[at] = byte,
+                1 => drop(page.drain(at..end)),
+                _ => page.splice(at..at, page[at..end].to_vec()).for_each(drop),
+            }
+        }
+        (which, page)
+    })
+}
+
+proptest! {
+    /// `PROPTEST_CASES=200000` makes this a fuzzing of some ten minutes.
+    #[test]
+    fn a_spoilt_page_is_read_or_refused_and_never_gives_an_impossible_figure((which, page) in spoilt()) {
+        let path = READ[which].1;
+        let tables = Tables::embedded();
+        let wanted: HashSet<&str> = tables.on(path, None).flat_map(|(_, table)| table.metrics()).collect();
+        for format in [Format::Exposition, Format::Json] {
+            let Ok(page) = Page::read(&page, format, &wanted) else { continue };
+            let Some(found) = Quantities::of(&page, path, &tables, None) else { continue };
+            let report = found.sample("test", Some(u64::MAX)).report.unwrap();
+            prop_assert!(report.kv.fill.is_ok_and(|fill| (0.0..=1.0).contains(&fill)) || report.kv.fill.is_err());
+            prop_assert!(report.ranks >= 1);
+            if let Ok(model) = &report.model {
+                prop_assert!(!model.chars().any(char::is_control));
+            }
+        }
+    }
 }
 
 #[test]

@@ -14,9 +14,11 @@ use super::sockets::{Listener, answers, held, listeners, own_addresses, reachabl
 use super::target::{EngineTarget, Scraper};
 use super::watch::Shared;
 
-/// Between two looks when nothing is known to have changed: a server listens only minutes after its process has taken
-/// GPU memory, when its model is loaded.
+/// Between two looks while an engine's process, or a process's engine, is not known: a server listens only minutes
+/// after its process has taken GPU memory, when its model is loaded.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
+/// Between two looks when all are known: each reads two small files of every process there is.
+const REST: Duration = Duration::from_secs(60);
 /// What answered as no engine is left alone for this long.
 const REFUSED_FOR: Duration = Duration::from_secs(600);
 /// What did not answer is asked again sooner: the engine may be loading.
@@ -52,23 +54,25 @@ impl Scout {
         Self { shared, proc, discover, refused: HashMap::new() }
     }
 
-    /// Looks whenever `changes` says so, and every [`LOOK_EVERY`] anyway, until `changes` closes.
+    /// Looks whenever `changes` says so, and every [`LOOK_EVERY`] or [`REST`] anyway, until `changes` closes.
     pub(crate) fn run(mut self, changes: &Receiver<()>) {
         loop {
-            self.look();
-            if changes.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Disconnected) {
+            let pause = if self.look() { REST } else { LOOK_EVERY };
+            if changes.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
                 return;
             }
         }
     }
 
-    fn look(&mut self) {
+    /// Whether every engine has its processes and, where engines are to be found, every process its engine.
+    fn look(&mut self) -> bool {
         let census = Census::of(&self.proc);
         let mut holders = self.shared.holders();
         holders.retain(|key| census.has(*key));
         let networks = self.networks(&census, &holders);
-        let owners = Owners::of(&census, &networks);
+        let owners = Owners::of(&census, &networks, &holders);
         let mut read = HashSet::new();
+        let (mut is_settled, mut known) = (true, HashSet::new());
         self.shared.review(|_, watched| {
             watched.attached = match (watched.target.pid, watched.address) {
                 (Some(pid), _) => census.nearest(&[pid], &holders),
@@ -76,12 +80,16 @@ impl Scout {
                 (None, None) => Vec::new(),
             };
             read.extend(watched.address);
+            is_settled &= !watched.attached.is_empty();
+            known.extend(watched.attached.iter().copied());
             // One that was just found has no address until its first reading; its processes are those it was found by.
             !watched.is_found || watched.address.is_none() || !watched.attached.is_empty()
         });
         if self.discover {
             self.try_sockets(&census, &networks, &owners, &read);
+            is_settled &= holders.iter().all(|key| known.contains(key));
         }
+        is_settled
     }
 
     /// Our own namespace and those of `holders`.
@@ -176,10 +184,13 @@ struct Owners {
 }
 
 impl Owners {
-    fn of(census: &Census, networks: &[Network]) -> Self {
+    /// Only processes that belong with a holder are looked at: listing the open files of all would cost more than all
+    /// the rest of the probe.
+    fn of(census: &Census, networks: &[Network], holders: &[ProcKey]) -> Self {
         let wanted: HashSet<u64> = networks.iter().flat_map(|n| &n.listeners).map(|l| l.inode).collect();
         let mut by_inode: HashMap<u64, Vec<u32>> = HashMap::new();
-        for pid in census.pids() {
+        let is_near = |pid: &u32| holders.iter().any(|key| census.nearness(*pid, key.pid).is_some());
+        for pid in census.pids().filter(is_near) {
             for inode in held(&census.dir(pid)).intersection(&wanted) {
                 by_inode.entry(*inode).or_default().push(pid);
             }

@@ -81,8 +81,8 @@ pub struct Scraper {
     /// The engine's short name, as given or as recognised.
     engine: Option<String>,
     is_hint: bool,
-    /// What pages said that need not be asked twice, by path.
-    lasting: HashMap<String, Quantities>,
+    /// What pages said that need not be asked twice, by path; `None` where there is no such page.
+    lasting: HashMap<String, Option<Quantities>>,
 }
 
 impl Scraper {
@@ -184,23 +184,35 @@ impl Scraper {
         until: Instant,
     ) -> Result<Option<Quantities>, TargetError> {
         if let Some(lasting) = self.lasting.get(path) {
-            return Ok(Some(lasting.clone()));
+            return Ok(lasting.clone());
         }
-        let fetch = |source| TargetError::Fetch { path: path.to_owned(), source };
-        let body = http::get(self.address, path, until).map_err(fetch)?;
+        let is_lasting = self.tables.on(path, engine).all(|(_, table)| table.once);
+        let found = match self.fetch(path, engine, until) {
+            Err(TargetError::Fetch { source: FetchError::Status(_), .. }) if is_lasting => None,
+            read => read?,
+        };
+        if is_lasting {
+            self.lasting.insert(path.to_owned(), found.clone());
+        }
+        Ok(found)
+    }
+
+    fn fetch(
+        &self,
+        path: &str,
+        engine: Option<&str>,
+        until: Instant,
+    ) -> Result<Option<Quantities>, TargetError> {
+        let failed = |source| TargetError::Fetch { path: path.to_owned(), source };
+        let body = http::get(self.address, path, until).map_err(failed)?;
         let format = self.format(path, &body);
         if format == Format::Exposition && !body.is_framed && ends_open(&body.bytes) {
-            return Err(fetch(FetchError::Truncated));
+            return Err(failed(FetchError::Truncated));
         }
         let wanted = self.tables.on(path, engine).flat_map(|(_, table)| table.metrics()).collect();
         let page = Page::read(&body.bytes, format, &wanted)
             .map_err(|source| TargetError::Page { path: path.to_owned(), source })?;
-        let found = Quantities::of(&page, path, &self.tables, engine);
-        let is_lasting = self.tables.on(path, engine).all(|(_, table)| table.once);
-        if let (true, Some(found)) = (is_lasting, &found) {
-            self.lasting.insert(path.to_owned(), found.clone());
-        }
-        Ok(found)
+        Ok(Quantities::of(&page, path, &self.tables, engine))
     }
 
     /// The format of what came: as the tables of `path` say, and where they say both, by its first character.

@@ -62,6 +62,8 @@ struct State {
     holders: Vec<ProcKey>,
     watched: BTreeMap<u64, Watched>,
     next_id: u64,
+    /// Whether the reading has ended, so that a scout at work starts no more of it.
+    is_closed: bool,
     /// What is wrong with the tables or the threads.
     faults: Vec<String>,
 }
@@ -149,6 +151,15 @@ impl EngineWatch {
     }
 }
 
+impl Drop for EngineWatch {
+    /// The threads share the list that holds what ends them, so it is emptied here.
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.is_closed = true;
+        state.watched.clear();
+    }
+}
+
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A thread that panicked while it held the lock leaves figures that are whole: each change is one assignment.
@@ -174,6 +185,9 @@ impl Shared {
     pub(crate) fn watch(self: &Arc<Self>, target: EngineTarget, is_found: bool, attached: Vec<ProcKey>) {
         let (stop, stopped) = mpsc::channel();
         let mut state = self.lock();
+        if state.is_closed {
+            return;
+        }
         if state.watched.len() >= MAX_TARGETS {
             let full = format!("more than {MAX_TARGETS} engines: those beyond are not read");
             if !state.faults.contains(&full) {
@@ -279,5 +293,39 @@ mod tests {
         let pauses = [0, 1, 2, 3, 7, 100].map(|failures| pause(second, failures).as_secs());
         assert_eq!(pauses, [1, 1, 2, 4, 60, 60]);
         assert_eq!(pause(second * 300, 9), second * 300, "never more often than asked for");
+    }
+    fn config(targets: Vec<EngineTarget>, tables: Option<PathBuf>) -> WatchConfig {
+        let interval = Duration::from_millis(10);
+        WatchConfig { targets, discover: true, interval, tables, proc: "/proc".into() }
+    }
+
+    #[test]
+    fn all_threads_end_when_the_watch_is_dropped() {
+        let target = EngineTarget { address: "127.0.0.1:1".to_owned(), ..EngineTarget::default() };
+        let watch = EngineWatch::start(config(vec![target], None));
+        let shared = Arc::downgrade(&watch.shared);
+        drop(watch);
+        let (_never, pause) = mpsc::channel::<()>();
+        let started = Instant::now();
+        while shared.strong_count() > 0 && started.elapsed() < Duration::from_secs(30) {
+            let _ = pause.recv_timeout(Duration::from_millis(5));
+        }
+        assert_eq!(shared.strong_count(), 0);
+    }
+
+    #[test]
+    fn tables_that_cannot_be_used_are_said_and_done_without() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("bad.toml"), "engine = 1").unwrap();
+        let watch = EngineWatch::start(config(Vec::new(), Some(dir.path().to_owned())));
+        assert!(watch.notes()[0].contains("bad.toml is no engine table"), "{:?}", watch.notes());
+        assert_eq!(**watch.shared.tables(), Tables::embedded());
+    }
+
+    #[test]
+    fn engines_beyond_the_limit_are_said_once() {
+        let target = EngineTarget { address: "127.0.0.1:1".to_owned(), ..EngineTarget::default() };
+        let watch = EngineWatch::start(config(vec![target; MAX_TARGETS + 2], None));
+        assert_eq!(watch.notes().iter().filter(|note| note.contains("not read")).count(), 1);
     }
 }
