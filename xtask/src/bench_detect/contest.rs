@@ -46,7 +46,7 @@ pub(super) struct Entry {
     pub(super) diagnosis: &'static str,
 }
 
-/// Plays each job; rivals take part in the first `rounds` seeds from `first_seed` on.
+/// Plays each job; rivals take part in the seeds below the last one, for the time that they take.
 pub(super) fn hold(jobs: &[Job], rivals: &[Rival], last_rival_seed: u64) -> Vec<Entry> {
     workers::each(jobs, |job| {
         let played = play(job, &DetectConfig::default());

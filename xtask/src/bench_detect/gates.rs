@@ -133,6 +133,18 @@ impl Gates {
             "<= 0.0005",
             a_day(tally.episodes, tally.clean_days, 0.0005),
         );
+        let weekly = |gpus: f64| f64::from(tally.episodes) / tally.clean_days * 7.0 * gpus;
+        let shown = format!(
+            "{} / {} / {}",
+            figure(Some(weekly(100.0))),
+            figure(Some(weekly(1e3))),
+            figure(Some(weekly(1e4)))
+        );
+        self.add(
+            "pages a week over 100 / 1,000 / 10,000 such GPUs",
+            "<= 1 each",
+            (shown, weekly(1e4) <= 1.0),
+        );
         self.forecasts("imminent a GPU-day, leak-free weeks", entries);
     }
 

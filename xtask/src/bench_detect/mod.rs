@@ -34,8 +34,22 @@ const PAPER: &str = "docs/detection.md";
 const BEGIN: &str = "<!-- bench-detect: begin -->";
 const END: &str = "<!-- bench-detect: end -->";
 
-/// Parts of the benchmark that can be run alone.
-const PARTS: [&str; 7] = ["ordinary", "stress", "week", "questions", "sampling", "levels", "cost"];
+/// Most histories are a working day at 1 Hz.
+const DAY: Span = Span::hours(8);
+
+/// A part of the benchmark, which adds its figures and gives its tables.
+type Part = fn(&Bench<'_>, &mut Gates) -> Result<String>;
+
+/// The parts by name; each can be run alone.
+const PARTS: [(&str, Part); 7] = [
+    ("ordinary", |bench, gates| Ok(bench.ordinary(gates))),
+    ("stress", |bench, gates| Ok(bench.stress(gates))),
+    ("week", |bench, gates| Ok(bench.week(gates))),
+    ("questions", |bench, gates| Ok(bench.questions(gates))),
+    ("sampling", |bench, gates| Ok(bench.sampling(gates))),
+    ("levels", |bench, _| levels::run(bench.root)),
+    ("cost", |_, gates| Ok(pace::measure(gates))),
+];
 
 /// What was asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -65,8 +79,9 @@ impl Arguments {
                 other => bail!("unknown argument {other:?}\n{}", crate::USAGE),
             }
         }
-        if let Some(part) = parsed.parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
-            bail!("there is no part {part:?}: choose from {}", PARTS.join(", "));
+        let names = PARTS.map(|(name, _)| name);
+        if let Some(part) = parsed.parts.iter().find(|part| !names.contains(&part.as_str())) {
+            bail!("there is no part {part:?}: choose from {}", names.join(", "));
         }
         if parsed.write && (parsed.quick || parsed.seeds.is_some() || !parsed.families.is_empty()) {
             bail!("--write writes the figures of a whole run: leave out --quick, --seeds and --families");
@@ -159,64 +174,71 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The tables of all parts, the figures first.
+/// The tables of all parts that are wanted, the figures first.
 fn sections(root: &Path, arguments: &Arguments, tell: impl Fn(&str, f64)) -> Result<String> {
-    let (plan, rivals) = (Plan::of(arguments), Rival::all());
-    let mut gates = Gates::default();
-    let mut text = String::new();
-    let mut part = |name: &str, work: &mut dyn FnMut(&mut Gates) -> Result<String>| -> Result<()> {
-        if arguments.wants(name) {
-            let begun = Instant::now();
-            text.push_str(&work(&mut gates)?);
-            tell(name, begun.elapsed().as_secs_f64());
-        }
-        Ok(())
-    };
-    let day = Span::hours(8);
-    let held = |groups: &[Group], seeds: &Range<u64>, span: Span, rounds: u64| -> Vec<Entry> {
-        contest::hold(&jobs(&arguments.chosen(groups), seeds, span), &rivals, seeds.start + rounds)
-    };
-    part("ordinary", &mut |gates| {
-        let entries = held(&[Group::Clean, Group::Leaking], &plan.ordinary, day, plan.rivals);
-        gates.ordinary(&entries);
-        Ok(report::contest("Ordinary life: 22 families of 8 h at 1 Hz", &entries, &rivals))
-    })?;
-    part("stress", &mut |gates| {
-        let entries = held(&[Group::Stress, Group::Fast], &plan.stress, day, plan.rivals);
-        gates.stress(&entries);
-        Ok(report::contest("Stress and fast families, 8 h at 1 Hz", &entries, &rivals))
-    })?;
-    part("week", &mut |gates| {
-        let week = Span::hours(7 * 24).every(plan.week_interval_s);
-        let entries = held(&[Group::Clean], &plan.week, week, plan.rivals_week);
-        gates.week(&entries);
-        let title = format!("Weeks without a leak, a sample each {} s", plan.week_interval_s);
-        Ok(report::contest(&title, &entries, &rivals))
-    })?;
-    part("questions", &mut |gates| {
-        let entries = held(&[Group::Question], &plan.questions, day, plan.rivals);
-        gates.questions(&entries);
-        Ok(report::contest("Two questions: 1 MiB/min mid-run, and a leak at any pace", &entries, &rivals))
-    })?;
-    part("sampling", &mut |gates| {
-        let everything = [Group::Clean, Group::Leaking, Group::Stress, Group::Fast];
-        let (text, agree) = sampling::compare(&jobs(&arguments.chosen(&everything), &plan.sampling, day));
-        gates.sampling(agree);
-        Ok(text)
-    })?;
-    part("levels", &mut |_| levels::run(root))?;
-    part("cost", &mut |gates| {
-        let (text, worst) = pace::measure();
-        gates.cost(worst);
-        Ok(text)
-    })?;
+    let bench = Bench { root, arguments, plan: Plan::of(arguments), rivals: Rival::all() };
+    let (mut gates, mut text) = (Gates::default(), String::new());
+    for (name, part) in PARTS.iter().filter(|(name, _)| arguments.wants(name)) {
+        let begun = Instant::now();
+        text.push_str(&part(&bench, &mut gates)?);
+        tell(name, begun.elapsed().as_secs_f64());
+    }
     Ok(format!("{gates}{text}"))
 }
 
-fn jobs(families: &[Family], seeds: &Range<u64>, span: Span) -> Vec<Job> {
-    let of =
-        |family: &Family| seeds.clone().map(|seed| Job { family: *family, seed, span }).collect::<Vec<_>>();
-    families.iter().flat_map(of).collect()
+/// What the parts are played with.
+struct Bench<'a> {
+    root: &'a Path,
+    arguments: &'a Arguments,
+    plan: Plan,
+    rivals: Vec<Rival>,
+}
+
+impl Bench<'_> {
+    fn ordinary(&self, gates: &mut Gates) -> String {
+        let jobs = self.jobs(&[Group::Clean, Group::Leaking], &self.plan.ordinary, DAY);
+        let entries = self.hold(&jobs, self.plan.ordinary.start + self.plan.rivals);
+        gates.ordinary(&entries);
+        report::contest("Ordinary life: 22 families of 8 h at 1 Hz", &entries, &self.rivals)
+    }
+
+    fn stress(&self, gates: &mut Gates) -> String {
+        let jobs = self.jobs(&[Group::Stress, Group::Fast], &self.plan.stress, DAY);
+        let entries = self.hold(&jobs, self.plan.stress.start + self.plan.rivals);
+        gates.stress(&entries);
+        report::contest("Stress and fast families, 8 h at 1 Hz", &entries, &self.rivals)
+    }
+
+    fn week(&self, gates: &mut Gates) -> String {
+        let interval = self.plan.week_interval_s;
+        let jobs = self.jobs(&[Group::Clean], &self.plan.week, Span::hours(7 * 24).every(interval));
+        let entries = self.hold(&jobs, self.plan.week.start + self.plan.rivals_week);
+        gates.week(&entries);
+        let title = format!("Weeks without a leak, a sample each {interval} s");
+        report::contest(&title, &entries, &self.rivals)
+    }
+
+    fn questions(&self, gates: &mut Gates) -> String {
+        let jobs = self.jobs(&[Group::Question], &self.plan.questions, DAY);
+        let entries = self.hold(&jobs, self.plan.questions.start + self.plan.rivals);
+        gates.questions(&entries);
+        report::contest("Two questions: 1 MiB/min mid-run, and a leak at any pace", &entries, &self.rivals)
+    }
+
+    fn sampling(&self, gates: &mut Gates) -> String {
+        let everything = [Group::Clean, Group::Leaking, Group::Stress, Group::Fast];
+        sampling::compare(&self.jobs(&everything, &self.plan.sampling, DAY), gates)
+    }
+
+    fn jobs(&self, groups: &[Group], seeds: &Range<u64>, span: Span) -> Vec<Job> {
+        let of = |family: Family| seeds.clone().map(move |seed| Job { family, seed, span });
+        self.arguments.chosen(groups).into_iter().flat_map(of).collect()
+    }
+
+    /// The rivals play the seeds below the last one.
+    fn hold(&self, jobs: &[Job], last_rival_seed: u64) -> Vec<Entry> {
+        contest::hold(jobs, &self.rivals, last_rival_seed)
+    }
 }
 
 /// Puts the tables between the paper's two markers.

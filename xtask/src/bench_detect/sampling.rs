@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use ebbtide_detect::DetectConfig;
 
+use super::gates::Gates;
 use super::play::{Job, play};
 use super::table::Table;
 use super::workers;
@@ -15,8 +16,8 @@ const INTERVALS: [u64; 4] = [1, 5, 10, 30];
 /// What was said of a history: the cause at its end, and whether a loss was alarmed after the onset, and before it.
 type Said = (&'static str, bool, bool);
 
-/// How many histories get the same diagnosis at their end at all intervals, and a table of each interval.
-pub(super) fn compare(jobs: &[Job]) -> (String, Share) {
+/// A table of each interval, and the figure: how many histories get the same diagnosis at their end at all of them.
+pub(super) fn compare(jobs: &[Job], gates: &mut Gates) -> String {
     let said: Vec<[Said; 4]> = workers::each(jobs, |job| {
         INTERVALS.map(|interval| {
             let played = play(&Job { span: job.span.every(interval), ..*job }, &DetectConfig::default());
@@ -32,9 +33,9 @@ pub(super) fn compare(jobs: &[Job]) -> (String, Share) {
         let share = |hits: usize| format!("{:.3}", hits as f64 / said.len().max(1) as f64);
         table.row([format!("{interval} s"), share(diagnosis), share(alarm)]);
     }
-    let agree = Share::of(count(&|each| each.iter().all(|said| said.0 == each[0].0)), said.len());
+    gates.sampling(Share::of(count(&|each| each.iter().all(|said| said.0 == each[0].0)), said.len()));
     let mut text = format!("\n### Sampling intervals, against 1 s, {} histories\n\n", said.len());
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{table}");
-    (text, agree)
+    text
 }

@@ -90,9 +90,9 @@ pub(super) const TEXTBOOK: [Rule; 6] = [
 
 /// The setting with the best F1 on residuals of seeds 0 to 11, as `bench-detect --tune` finds it.
 pub(super) const TUNED: [Rule; 6] = [
-    Rule::MannKendall { window: 240, z: 2.33, slope: 0.5 },
+    Rule::MannKendall { window: 240, z: 5.0, slope: 0.5 },
     Rule::Slope { window: 30, rate: 0.5, held: 60 },
-    Rule::Forecast { window: 180, horizon: 168.0 * 60.0, held: 30 },
+    Rule::Forecast { window: 30, horizon: 168.0 * 60.0, held: 10 },
     Rule::Cusum { drift: 3.0, threshold: 200.0 },
     Rule::Levels { penalty: 20.0, rising: 6, rise: 32.0 },
     Rule::Bocpd { hazard: 0.001, run: 120, t: 3.0 },
