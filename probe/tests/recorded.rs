@@ -233,3 +233,123 @@ proptest! {
         prop_assert_eq!(back, written);
     }
 }
+
+/// An answer of Prometheus with one series for each (metric, labels, values in MiB or bytes as they stand).
+fn answer(series: &[(&str, &str, &[&str])]) -> String {
+    let result: Vec<String> = series
+        .iter()
+        .map(|(metric, labels, values)| {
+            let values: Vec<String> = values
+                .iter()
+                .enumerate()
+                .map(|(at, value)| format!("[{}.5,\"{value}\"]", 1_790_000_000 + 60 * at))
+                .collect();
+            let labels = if labels.is_empty() { String::new() } else { format!(",{labels}") };
+            format!(r#"{{"metric":{{"__name__":"{metric}"{labels}}},"values":[{}]}}"#, values.join(","))
+        })
+        .collect();
+    format!(r#"{{"status":"success","data":{{"resultType":"matrix","result":[{}]}}}}"#, result.join(","))
+}
+
+const DCGM_GPU: &str =
+    r#""gpu":"3","UUID":"GPU-0f1e2d3c-0000-0000-0000-000000000001","modelName":"NVIDIA H100","pod":"a""#;
+
+#[test]
+fn what_dcgm_exported_is_read_with_the_size_that_it_adds_up_to() {
+    let both = answer(&[("DCGM_FI_DEV_FB_USED", DCGM_GPU, &["1000", "1010", "1020"])])
+        + "\n"
+        + &answer(&[
+            ("DCGM_FI_DEV_FB_FREE", DCGM_GPU, &["80000", "79990", "79980"]),
+            ("DCGM_FI_DEV_FB_RESERVED", DCGM_GPU, &["559", "559", "559"]),
+            ("DCGM_FI_DEV_SM_CLOCK", DCGM_GPU, &["1980", "1980", "1980"]),
+        ]);
+    let recording = text(&both).unwrap();
+    assert_eq!(used(&recording, 0), [1000.0, 1010.0, 1020.0]);
+    let first = recording.samples().next().unwrap();
+    assert_eq!(first.gpus[0].memory.unwrap().total, Bytes::from_mib(81559));
+    assert_eq!((first.gpus[0].index, &*first.gpus[0].name), (3, "NVIDIA H100"));
+    assert_eq!(first.tick.at.0, 1_790_000_000_500);
+    assert_eq!(recording.interval, Duration::from_secs(60));
+    assert_eq!(
+        (recording.report.skipped, recording.report.first_skipped[0].text.as_str()),
+        (3, "DCGM_FI_DEV_SM_CLOCK")
+    );
+}
+
+#[test]
+fn what_nvidia_gpu_exporter_exported_names_the_same_gpu_and_its_processes() {
+    let uuid = r#""uuid":"0f1e2d3c-0000-0000-0000-000000000001""#;
+    let process = format!(r#"{uuid},"pid":"4711","process_name":"python""#);
+    let recording = text(&answer(&[
+        ("nvidia_smi_memory_used_bytes", uuid, &["1.048576e+09", "NaN"]),
+        ("nvidia_smi_memory_total_bytes", uuid, &["8.589934592e+10", "8.589934592e+10"]),
+        ("nvidia_smi_compute_app_used_memory_bytes", &process, &["1.048576e+08"]),
+    ]))
+    .unwrap();
+    let samples: Vec<Sample> = recording.samples().collect();
+    assert_eq!(samples[0].gpus[0].uuid.as_str(), "GPU-0f1e2d3c-0000-0000-0000-000000000001");
+    assert_eq!(samples[0].gpus[0].memory.unwrap().used, Bytes(1_048_576_000));
+    assert_eq!(samples[1].gpus[0].memory, Err(Absent::NotYet), "a stale value is none");
+    let list = samples[0].gpus[0].processes.clone().unwrap();
+    assert_eq!((list.entries[0].key.pid, list.entries[0].memory), (4711, Ok(Bytes(104_857_600))));
+}
+
+#[test]
+fn an_answer_that_is_a_refusal_or_an_instant_says_what_to_do() {
+    let refused = text(r#"{"status":"error","errorType":"bad_data","error":"invalid parameter \"step\""}"#);
+    assert!(matches!(refused, Err(RecordedError::Refused { .. })), "{refused:?}");
+    let instant = text(
+        r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":"DCGM_FI_DEV_FB_USED"},"value":[1790000000,"5"]}]}}"#,
+    );
+    assert!(instant.unwrap_err().to_string().contains("range"));
+    let cut = answer(&[("DCGM_FI_DEV_FB_USED", DCGM_GPU, &["1"])]);
+    assert!(matches!(text(&cut[..cut.len() - 3]), Err(RecordedError::NoAnswer { .. })));
+}
+
+#[test]
+fn an_exported_file_is_a_recording_whose_lists_are_of_one_gpu_each() {
+    let file = "time,gpu,pid,start_ticks,metric,value\n\
+        2026-11-30T03:00:00Z,,,,host-available-bytes,7\n\
+        2026-11-30T03:00:00Z,GPU-a,,,used-bytes,5\n\
+        2026-11-30T03:00:00Z,GPU-a,,,total-bytes,10\n\
+        2026-11-30T03:00:00Z,GPU-a,,,listed-processes,1\n\
+        2026-11-30T03:00:00Z,GPU-a,7,70,process-bytes,4\n\
+        2026-11-30T03:00:01Z,GPU-a,,,used-bytes,\n\
+        2026-11-30T03:00:01Z,GPU-b,,,listed-processes,0\n\
+        2026-11-30T03:00:01Z,GPU-b,,,used-bytes,1";
+    let recording = text(file).unwrap();
+    let samples: Vec<Sample> = recording.samples().collect();
+    assert_eq!(samples.len(), 2);
+    assert_eq!(samples[0].host.available, Ok(Bytes(7)));
+    assert_eq!(samples[0].gpus[0].memory.unwrap().total, Bytes(10));
+    let list = samples[1].gpus[0].processes.clone().unwrap();
+    assert_eq!(
+        (list.listed.seq, list.entries[0].key.start_ticks),
+        (1, Some(70)),
+        "no list of this GPU was read"
+    );
+    assert_eq!(samples[1].gpus[1].processes.clone().unwrap().entries, []);
+    assert_eq!(recording.report.first_skipped[0].reason, "cut short at the end of the file");
+}
+
+proptest! {
+    #[test]
+    fn answers_give_back_their_values_whatever_stands_beside_them(
+        values in proptest::collection::vec(0_u64..1 << 50, 1..20),
+        noise in "[\\PC&&[^\"\\\\]]{0,20}",
+        cut in 0_usize..400,
+    ) {
+        let words: Vec<String> = values.iter().map(ToString::to_string).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let labels = format!(r#""uuid":"u","note":"{noise}""#);
+        let whole = answer(&[("nvidia_smi_memory_used_bytes", &labels, &words), (&noise, "", &["1"])]);
+        let recording = text(&whole).unwrap();
+        let read: Vec<u64> = recording.samples().map(|s| s.gpus[0].memory.unwrap().used.0).collect();
+        prop_assert_eq!(read, values);
+        let mut cut = cut.min(whole.len());
+        while !whole.is_char_boundary(cut) {
+            cut -= 1;
+        }
+        prop_assert!(cut == whole.len() || text(&whole[..cut]).is_err());
+    }
+}

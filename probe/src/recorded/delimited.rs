@@ -186,7 +186,7 @@ fn separator_of(line: &str) -> char {
 
 /// The fields of a line. A separator between quotes belongs to its field; a quote that never closes is a character
 /// like any other, so that one stray quote costs one field and not the file.
-fn split(line: &str, separator: char) -> Result<Vec<&str>, Skip> {
+pub(super) fn split(line: &str, separator: char) -> Result<Vec<&str>, Skip> {
     let mut fields = Vec::new();
     let mut rest = line;
     loop {

@@ -1,23 +1,29 @@
 //! Recorded series: what people have at hand when they ask whether that was a leak.
 //!
-//! Four formats, told apart line by line, so that a log of several restarts or several tools reads as well:
+//! Five formats, told apart line by line, so that a log of several restarts or several tools reads as well:
 //!
 //! - `nvidia-smi --query-gpu=... --format=csv`, with or without header, units and timestamp;
 //! - `nvidia-smi --query-compute-apps=... --format=csv`;
 //! - the tables of a plain `nvidia-smi` or `nvidia-smi -l N`;
-//! - any CSV whose header names its columns (see [`known_columns`]).
+//! - any CSV whose header names its columns (see [`known_columns`]);
+//! - what `ebbtide db export` writes, one value a line ([`ExportedValue`]).
+//!
+//! A file that begins as an answer of Prometheus is one, or several behind one another.
 //!
 //! A line with a time alone, as `date` prints it, is the time of the rows below it.
 //! A line that is none of these is skipped and counted, never guessed at. What a file does not hold is absent.
 
 mod columns;
 mod delimited;
+mod exported;
+mod gathered;
 mod instant;
 mod limits;
 mod lines;
 mod number;
 mod order;
 mod playback;
+mod prometheus;
 mod rows;
 mod table;
 
@@ -27,10 +33,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use ebbtide_core::text::clean;
-use ebbtide_core::{Bytes, GpuUuid};
+use ebbtide_core::{Bytes, GpuUuid, Ts};
 
 use columns::Column;
 use delimited::Delimited;
+pub use exported::{EXPORT_HEADER, ExportedFile, ExportedValue};
+use gathered::Gathered;
 use limits::{MAX_FILE_BYTES, MAX_ROWS, NAMED_SKIPS};
 use lines::{Ending, Lines};
 use order::Ordering;
@@ -132,6 +140,19 @@ pub enum RecordedError {
         /// Where the limit was reached.
         line: u64,
     },
+    /// It begins as an answer of Prometheus and is none.
+    #[error("not an answer of Prometheus' /api/v1/query_range, or longer than 256 MiB")]
+    NoAnswer {
+        /// Where and why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// It is an answer of Prometheus that says no.
+    #[error("Prometheus refused the query ({message}): ask it again")]
+    Refused {
+        /// What Prometheus said, cleaned.
+        message: String,
+    },
     /// A named column is not known.
     #[error("no column is called {name:?}: --columns takes {} and - for one to ignore", known_columns())]
     UnknownColumn {
@@ -170,6 +191,14 @@ pub fn known_columns() -> String {
     columns::known_names()
 }
 
+/// The instant that a text states, in any of the forms that recordings have: RFC 3339, date and time in UTC, a date, or
+/// seconds or milliseconds since 1970.
+#[must_use]
+pub fn parse_instant(text: &str) -> Option<Ts> {
+    let day = || instant::instant(&format!("{}T00:00:00Z", text.trim()), number::Comma::Thousands);
+    instant::instant(text, number::Comma::Thousands).or_else(day).map(Ts)
+}
+
 /// Reads the file at `path`.
 ///
 /// # Errors
@@ -197,6 +226,9 @@ pub fn read(reader: impl BufRead, options: &Options) -> Result<Recording, Record
 struct Reading {
     delimited: Delimited,
     table: Table,
+    /// The header of an exported file was read.
+    exported: bool,
+    gathered: Gathered,
     rows: Rows,
     report: Report,
 }
@@ -207,11 +239,21 @@ impl Reading {
             Some(names) => Delimited::with_columns(columns_of(names)?),
             None => Delimited::default(),
         };
-        Ok(Self { delimited, table: Table::default(), rows: Rows::default(), report: Report::default() })
+        Ok(Self {
+            delimited,
+            table: Table::default(),
+            exported: false,
+            gathered: Gathered::default(),
+            rows: Rows::default(),
+            report: Report::default(),
+        })
     }
 
-    fn take_all(&mut self, reader: impl BufRead) -> Result<(), RecordedError> {
+    fn take_all(&mut self, mut reader: impl BufRead) -> Result<(), RecordedError> {
         let broke = |source, line| RecordedError::Read { line, source };
+        if prometheus::begins(reader.fill_buf().map_err(|source| broke(source, 0))?) {
+            return prometheus::read(reader, (&mut self.gathered, &mut self.rows), &mut self.report);
+        }
         let mut lines = Lines::new(reader).map_err(|source| broke(source, 0))?;
         let mut raw = Vec::new();
         while let Some(ending) =
@@ -222,7 +264,7 @@ impl Reading {
                 return Err(RecordedError::TooLarge { line: self.report.lines - 1 });
             }
             self.take(&String::from_utf8_lossy(&raw), ending);
-            if self.rows.rows.len() > MAX_ROWS {
+            if self.rows.rows.len() + self.gathered.len() > MAX_ROWS {
                 return Err(RecordedError::TooManyRows { line: self.report.lines });
             }
         }
@@ -236,6 +278,11 @@ impl Reading {
         }
         let taken = if ending == Ending::TooLong {
             Err(Skip::TooLong)
+        } else if line == EXPORT_HEADER {
+            self.exported = true;
+            Ok(())
+        } else if self.exported || line.starts_with('{') {
+            self.take_exported(line, ending)
         } else if let Some(at_ms) = instant::heading(line).or_else(|| self.delimited.heading(line)) {
             self.table.begin(at_ms);
             self.delimited.begin(at_ms);
@@ -253,7 +300,17 @@ impl Reading {
         }
     }
 
+    /// A line without its end may lack the last digits of its value.
+    fn take_exported(&mut self, line: &str, ending: Ending) -> Result<(), Skip> {
+        if ending == Ending::Unterminated && !line.ends_with('}') {
+            return Err(Skip::CutShort);
+        }
+        let value = ExportedValue::of_line(line).ok_or(Skip::NotARow)?;
+        self.gathered.exported(&value, &mut self.rows)
+    }
+
     fn finish(mut self, options: &Options) -> Result<Recording, RecordedError> {
+        std::mem::take(&mut self.gathered).finish(&mut self.rows);
         if self.rows.rows.is_empty() {
             return Err(self.nothing());
         }

@@ -125,7 +125,7 @@ impl<'a> Playback<'a> {
         Some(Tick { seq: self.seq, at: Ts(at_ms), mono_ms: at_ms.abs_diff(self.first_ms) })
     }
 
-    /// Replaces the process lists that this instant printed. A list is of all GPUs at once, so one printed list
+    /// Replaces the process lists that this instant printed. Where a list is of all GPUs at once, one printed list
     /// makes all fresh.
     fn list(&mut self, rows: &[Row], tick: Tick) {
         let listed = |row: &Row| matches!(row.subject, Subject::List | Subject::Process(_));
@@ -133,6 +133,7 @@ impl<'a> Playback<'a> {
         let fresh = rows.iter().any(listed);
         for (place, list) in self.lists.iter_mut().enumerate() {
             let own = || rows.iter().filter(|row| usize::from(row.gpu) == place);
+            let fresh = if self.rows.lists_apart { own().any(listed) } else { fresh };
             if !fresh && !own().any(stands_in) {
                 continue;
             }
@@ -233,8 +234,8 @@ impl Cast {
 impl Rows {
     fn process_key(&self, place: u32) -> (ProcKey, Option<usize>) {
         let place = place as usize;
-        let pid = self.processes.get(place).map_or(STAND_IN_PID, |card| card.pid);
-        (ProcKey { pid, start_ticks: None }, Some(place))
+        let key = self.processes.get(place).map_or(stand_in_key().0, |card| card.key);
+        (key, Some(place))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ebbtide_core::text::clean;
-use ebbtide_core::{Absent, EventKind, Reading};
+use ebbtide_core::{Absent, EventKind, ProcKey, Reading};
 
 use super::limits::{MAX_GPUS, MAX_PIDS};
 
@@ -117,7 +117,7 @@ pub(super) struct GpuCells<'a> {
 /// A process as the file names it.
 #[derive(Debug, Clone)]
 pub(super) struct ProcessCard {
-    pub(super) pid: u32,
+    pub(super) key: ProcKey,
     pub(super) name: Option<String>,
 }
 
@@ -130,7 +130,7 @@ pub(super) struct RecordedEvent {
     pub(super) kind: EventKind,
 }
 
-/// Why a line was not read.
+/// Why a line, or a series, was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Skip {
     NotARow,
@@ -141,6 +141,8 @@ pub(super) enum Skip {
     CutShort,
     TooManyGpus,
     TooManyPids,
+    UnknownMetric,
+    NoRange,
 }
 
 impl Skip {
@@ -154,6 +156,8 @@ impl Skip {
             Self::CutShort => "cut short at the end of the file",
             Self::TooManyGpus => "a 65th GPU: only 64 are read",
             Self::TooManyPids => "a 4097th process: only 4096 are read",
+            Self::UnknownMetric => "a metric that is not read here",
+            Self::NoRange => "no values over time: ask for a range, not for an instant",
         }
     }
 }
@@ -167,8 +171,10 @@ pub(super) struct Rows {
     pub(super) events: Vec<RecordedEvent>,
     /// Cells that hold neither a value nor a known word for "none".
     pub(super) bad_cells: u64,
+    /// Whether each GPU has process lists of its own; else a list is of all GPUs at once.
+    pub(super) lists_apart: bool,
     gpu_places: HashMap<String, u16>,
-    process_places: HashMap<u32, u32>,
+    process_places: HashMap<ProcKey, u32>,
 }
 
 impl Rows {
@@ -188,10 +194,15 @@ impl Rows {
         Ok(place)
     }
 
-    /// The place of a process; its first name is kept.
+    /// The place of a process of which just the PID is known.
     pub(super) fn process(&mut self, pid: u32, name: Option<&str>) -> Result<u32, Skip> {
+        self.process_of(ProcKey { pid, start_ticks: None }, name)
+    }
+
+    /// The place of a process; its first name is kept.
+    pub(super) fn process_of(&mut self, key: ProcKey, name: Option<&str>) -> Result<u32, Skip> {
         let name = name.map(clean).filter(|name| !name.is_empty());
-        if let Some(&place) = self.process_places.get(&pid) {
+        if let Some(&place) = self.process_places.get(&key) {
             let card = &mut self.processes[place as usize];
             card.name = card.name.take().or(name);
             return Ok(place);
@@ -200,8 +211,8 @@ impl Rows {
             return Err(Skip::TooManyPids);
         }
         let place = self.processes.len() as u32;
-        self.processes.push(ProcessCard { pid, name });
-        self.process_places.insert(pid, place);
+        self.processes.push(ProcessCard { key, name });
+        self.process_places.insert(key, place);
         Ok(place)
     }
 

@@ -156,6 +156,6 @@ mod tests {
         ]);
         assert_eq!(rows.rows[0].values.get(Quantity::Used), Err(ebbtide_core::Absent::NotSupported));
         assert_eq!(rows.rows[2].values.get(Quantity::Used), Ok(60993 << 20));
-        assert_eq!((rows.processes[0].pid, rows.processes[0].name.as_deref()), (4711, Some("python")));
+        assert_eq!((rows.processes[0].key.pid, rows.processes[0].name.as_deref()), (4711, Some("python")));
     }
 }
