@@ -7,9 +7,12 @@ use serde_json::Value;
 use super::exposition::{Exposition, Fault};
 use super::table::{Across, Format, Place, Table};
 
-/// Series kept of a page. The tables ask for some twenty metrics, with one series a rank, so this is hundreds of
+/// Series kept of a page. The tables ask for some twenty metrics, with one series a rank, so this is some two hundred
 /// ranks; what has more is no engine's page.
-const MAX_KEPT: usize = 10_000;
+const MAX_KEPT: usize = 4_000;
+/// The largest page of JSON: a parsed document takes up to sixteen times its text. llama.cpp's slots, with the prompts
+/// that its older versions put in, are the longest of all.
+const JSON_CAP: usize = 2 << 20;
 
 /// A page that was read.
 #[derive(Debug, Clone)]
@@ -49,6 +52,9 @@ pub enum PageError {
     /// It is no JSON.
     #[error("the page is no JSON")]
     Json(#[from] serde_json::Error),
+    /// It is JSON, and more of it than any engine's page.
+    #[error("the page has more than {JSON_CAP} bytes of JSON")]
+    TooLarge,
 }
 
 impl Page {
@@ -59,6 +65,7 @@ impl Page {
     pub fn read(body: &[u8], format: Format, wanted: &HashSet<&str>) -> Result<Self, PageError> {
         let content = match format {
             Format::Exposition => Content::Series(kept(body, wanted)?),
+            Format::Json if body.len() > JSON_CAP => return Err(PageError::TooLarge),
             Format::Json => Content::Json(serde_json::from_slice(body)?),
         };
         Ok(Self { content })

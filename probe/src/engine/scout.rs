@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use ebbtide_core::ProcKey;
@@ -54,20 +54,27 @@ impl Scout {
         Self { shared, proc, discover, refused: HashMap::new() }
     }
 
-    /// Looks whenever `changes` says so, and every [`LOOK_EVERY`] or [`REST`] anyway, until `changes` closes.
+    /// Looks whenever `changes` says so, and every [`LOOK_EVERY`] or [`REST`] anyway, until the watch is closed.
     pub(crate) fn run(mut self, changes: &Receiver<()>) {
-        loop {
+        while !self.shared.is_closed() {
             let pause = if self.look() { REST } else { LOOK_EVERY };
-            if changes.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
-                return;
-            }
+            // A message and a pause that is over lead to the same.
+            let _ = changes.recv_timeout(pause);
         }
     }
 
     /// Whether every engine has its processes and, where engines are to be found, every process its engine.
     fn look(&mut self) -> bool {
-        let census = Census::of(&self.proc);
         let mut holders = self.shared.holders();
+        if holders.is_empty() {
+            // Nothing to give figures to, and no reason to look at every process there is.
+            self.shared.review(|_, watched| {
+                watched.attached.clear();
+                !watched.is_found
+            });
+            return true;
+        }
+        let census = Census::of(&self.proc);
         holders.retain(|key| census.has(*key));
         let networks = self.networks(&census, &holders);
         let owners = Owners::of(&census, &networks, &holders);
@@ -82,8 +89,7 @@ impl Scout {
             read.extend(watched.address);
             is_settled &= !watched.attached.is_empty();
             known.extend(watched.attached.iter().copied());
-            // One that was just found has no address until its first reading; its processes are those it was found by.
-            !watched.is_found || watched.address.is_none() || !watched.attached.is_empty()
+            !watched.is_found || !watched.attached.is_empty()
         });
         if self.discover {
             self.try_sockets(&census, &networks, &owners, &read);

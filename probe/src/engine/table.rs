@@ -13,7 +13,7 @@ use crate::proc::file::read_text;
 
 /// A table file is a few KiB; what is larger is none.
 const FILE_CAP: u64 = 256 << 10;
-/// Files of a user's directory that are read: more is a directory that holds something else.
+/// Files of a user's directory: one with more holds something else.
 const MAX_FILES: usize = 64;
 
 /// The embedded files, the most used engines first: where a page fits two engines, the first one names it.
@@ -211,6 +211,12 @@ pub enum TableError {
         /// Which.
         path: PathBuf,
     },
+    /// A directory holds something else than tables.
+    #[error("more than {MAX_FILES} engine tables at {path}: name a directory of tables only", path = .path.display())]
+    TooMany {
+        /// Which.
+        path: PathBuf,
+    },
     /// A file is no table.
     #[error("{name} is no engine table")]
     Syntax {
@@ -260,7 +266,10 @@ impl Tables {
         paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
         paths.sort();
         let mut files = Vec::new();
-        for path in paths.iter().take(MAX_FILES) {
+        if paths.len() > MAX_FILES {
+            return Err(TableError::TooMany { path: dir.to_owned() });
+        }
+        for path in &paths {
             let text = read_text(path, FILE_CAP).map_err(|_| unreadable(path))?;
             files.push(parse(&path.display().to_string(), &text)?);
         }

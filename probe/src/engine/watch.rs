@@ -44,8 +44,6 @@ pub struct WatchConfig {
 #[derive(Debug)]
 pub struct EngineWatch {
     shared: Arc<Shared>,
-    /// Tells the scout that other processes hold GPUs; it ends when this is dropped.
-    changed: SyncSender<()>,
 }
 
 /// What threads and ticks share.
@@ -54,6 +52,9 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     tables: Arc<Tables>,
     interval: Duration,
+    /// Tells the scout that something has changed. One message waits at most: the scout reads the state and not the
+    /// messages.
+    changed: SyncSender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -97,13 +98,13 @@ impl EngineWatch {
         });
         let (changed, changes) = mpsc::sync_channel(1);
         let (state, tables) = (Mutex::new(state), Arc::new(tables));
-        let shared = Arc::new(Shared { state, tables, interval: config.interval });
+        let shared = Arc::new(Shared { state, tables, interval: config.interval, changed });
         for target in config.targets {
             shared.watch(target, false, Vec::new());
         }
         let scout = Scout::new(Arc::clone(&shared), config.proc, config.discover);
         shared.spawn("engine scout", move || scout.run(&changes));
-        Self { shared, changed }
+        Self { shared }
     }
 
     /// Says who holds GPU memory now: figures are given to these processes only.
@@ -114,8 +115,7 @@ impl EngineWatch {
         let mut state = self.shared.lock();
         if state.holders != holders {
             state.holders = holders;
-            // One message waits at most; the scout reads the list and not the messages.
-            let _ = self.changed.try_send(());
+            self.shared.nudge();
         }
     }
 
@@ -157,6 +157,7 @@ impl Drop for EngineWatch {
         let mut state = self.shared.lock();
         state.is_closed = true;
         state.watched.clear();
+        self.shared.nudge();
     }
 }
 
@@ -164,6 +165,15 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A thread that panicked while it held the lock leaves figures that are whole: each change is one assignment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn nudge(&self) {
+        let _ = self.changed.try_send(());
+    }
+
+    /// Whether the reading has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_closed
     }
 
     /// The tables in use.
@@ -198,8 +208,9 @@ impl Shared {
         let id = state.next_id;
         state.next_id += 1;
         let reader = target.clone();
+        let address = target.address.parse().ok();
         let watched =
-            Watched { target, is_found, address: None, attached, latest: None, problem: None, _stop: stop };
+            Watched { target, is_found, address, attached, latest: None, problem: None, _stop: stop };
         state.watched.insert(id, watched);
         drop(state);
         let shared = Arc::clone(self);
@@ -246,7 +257,10 @@ impl Shared {
     fn publish(&self, id: u64, address: Option<SocketAddr>, read: Result<EngineSample, TargetError>) {
         let mut state = self.lock();
         let Some(watched) = state.watched.get_mut(&id) else { return };
-        watched.address = address;
+        if watched.address != address {
+            watched.address = address;
+            self.nudge();
+        }
         match read {
             Ok(sample) => {
                 watched.latest = Some((Instant::now(), sample));
