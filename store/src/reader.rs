@@ -6,6 +6,7 @@ use std::time::Duration;
 use ebbtide_core::{Alert, Finding, Point, SeriesKey, TickRecord, Ts};
 use sqlx::sqlite::SqliteConnection;
 
+use crate::directory::{self, SeriesFilter, StoredSeries};
 use crate::error::Error;
 use crate::history::Span;
 use crate::json;
@@ -114,6 +115,19 @@ impl Reader {
         self.within(async {
             let mut conn = self.open().await?;
             query::charts(&mut conn, series, (from, to), points).await.map_err(|e| self.fail(e))
+        })
+        .await
+    }
+
+    /// The series that the file holds something of and the filter lets through, in the order in which they were first
+    /// seen; of more than 10 000 the newest.
+    ///
+    /// # Errors
+    /// Any [`Error`] of opening and reading.
+    pub async fn series(&self, filter: &SeriesFilter) -> Result<Vec<StoredSeries>, Error> {
+        self.within(async {
+            let mut conn = self.open().await?;
+            directory::list(&mut conn, filter).await.map_err(|e| self.fail(e))
         })
         .await
     }

@@ -145,6 +145,11 @@ impl Buckets {
         wide
     }
 
+    /// The buckets in their order.
+    pub(crate) fn into_vec(self) -> Vec<Bucket> {
+        self.0.into_values().collect()
+    }
+
     fn add(&mut self, later: Option<Bucket>) {
         let Some(later) = later else { return };
         self.0.entry(later.index).and_modify(|bucket| bucket.add(&later)).or_insert(later);
@@ -173,8 +178,7 @@ pub(crate) async fn store(
         for bucket in kept.iter().flat_map(|(id, data)| read(*id, data)).chain(buckets) {
             all.add(Some(bucket));
         }
-        let all: Vec<Bucket> = all.0.into_values().collect();
-        sqlx::query(tier.upsert).bind(id).bind(encode(id, &all)).execute(&mut *conn).await?;
+        sqlx::query(tier.upsert).bind(id).bind(encode(id, &all.into_vec())).execute(&mut *conn).await?;
     }
     Ok(())
 }
@@ -285,7 +289,7 @@ mod tests {
 
         #[test]
         fn buckets_come_back_as_they_went_in(values in values(), id in any::<i64>()) {
-            let buckets: Vec<Bucket> = Buckets::of(&MINUTE, values.into_iter()).0.into_values().collect();
+            let buckets: Vec<Bucket> = Buckets::of(&MINUTE, values.into_iter()).into_vec();
             prop_assert_eq!(decode(id, &encode(id, &buckets)).unwrap(), buckets);
         }
 

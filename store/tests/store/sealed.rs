@@ -1,7 +1,7 @@
 //! Windows and rollups: what has left the tail is still the same.
 
-use ebbtide_core::{Point, SeriesKey, TickRecord, Ts};
-use ebbtide_store::{Span, Writer};
+use ebbtide_core::{Metric, Point, SeriesKey, TickRecord, Ts};
+use ebbtide_store::{SeriesFilter, Span, Writer};
 use proptest::prelude::*;
 
 use crate::records::{self, held, record, sorted, stored, used};
@@ -182,4 +182,37 @@ async fn several_series_are_answered_in_their_order() {
         assert_eq!(&records::reader(&path).history(key, Ts(0), Ts(1_600_000), 100).await.unwrap(), spans);
     }
     assert!(together[0].len() > 90 && together[1].is_empty() && together[2].len() > 90);
+}
+
+#[tokio::test]
+async fn series_are_found_by_whom_they_belong_to_and_close_when_they_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history.db");
+    let mut writer = Writer::new(&path);
+    // Process 1000 lives for 50 ticks; its series is open until a window without it is sealed.
+    for seq in 1..=2_200 {
+        let mut record = record(seq);
+        if seq == 1 {
+            record.processes = vec![records::process_card(7), records::process_card(1000)];
+        }
+        writer.append(&record).await.unwrap();
+    }
+    writer.close().await;
+    let reader = records::reader(&path);
+    let of = async |filter: SeriesFilter| -> Vec<(SeriesKey, bool)> {
+        let found = reader.series(&filter).await.unwrap();
+        found.into_iter().map(|series| (series.key, series.open)).collect()
+    };
+    let unit = |unit: &str| SeriesFilter { unit: Some(unit.into()), ..SeriesFilter::default() };
+    assert_eq!(of(unit("vllm.service")).await, [(held(0, 7), true), (held(0, 1000), false)]);
+    assert_eq!(of(unit("other.service")).await, []);
+    let pid = SeriesFilter { pid: Some(1000), ..SeriesFilter::default() };
+    assert_eq!(of(pid).await, [(held(0, 1000), false)]);
+    let gpu = SeriesFilter { gpu: Some(records::uuid(1)), ..SeriesFilter::default() };
+    assert_eq!(of(gpu).await, [(used(1), true)]);
+    let name = SeriesFilter { name: Some("worker-7".into()), open: true, ..SeriesFilter::default() };
+    assert_eq!(of(name).await, [(held(0, 7), true)]);
+    let metric = SeriesFilter { metric: Some(Metric::HostAvailableBytes), ..SeriesFilter::default() };
+    assert_eq!(of(metric).await.len(), 1);
+    assert!(of(SeriesFilter { open: true, ..SeriesFilter::default() }).await.len() < 40);
 }

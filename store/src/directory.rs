@@ -1,0 +1,99 @@
+//! Which series there are.
+
+use ebbtide_core::{GpuUuid, Metric, Owner, ProcInfo, ProcKey, SeriesKey};
+use sqlx::sqlite::SqliteConnection;
+
+use crate::json;
+
+/// Series returned at once, the newest: more than a screen lists or a person reads.
+const MAX_SERIES: i64 = 10_000;
+
+/// Which series are wanted: those that fulfil everything that is said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SeriesFilter {
+    /// On this GPU.
+    pub gpu: Option<GpuUuid>,
+    /// Of a process with this PID.
+    pub pid: Option<u32>,
+    /// Of this quantity.
+    pub metric: Option<Metric>,
+    /// Of a process with this name.
+    pub name: Option<String>,
+    /// Of a process in this systemd unit.
+    pub unit: Option<String>,
+    /// Of a process in a container whose id begins so.
+    pub container: Option<String>,
+    /// Of a process in the pod of this name or uid.
+    pub pod: Option<String>,
+    /// Only those that are still read.
+    pub open: bool,
+}
+
+/// A series that the file holds something of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredSeries {
+    /// Its name, by which a history is asked for.
+    pub key: SeriesKey,
+    /// The name of its process, where it has one that is known.
+    pub name: Option<String>,
+    /// Whom its process belongs to.
+    pub owner: Owner,
+    /// Whether it was in the newest ticks; a process that ended has none that is.
+    pub open: bool,
+}
+
+/// A row: GPU, PID, start ticks, metric, whether it is open, what is known of the process.
+type Stored = (Option<String>, Option<u32>, Option<i64>, String, bool, Option<String>);
+
+impl SeriesFilter {
+    fn wants(&self, series: &StoredSeries) -> bool {
+        let is =
+            |wanted: &Option<String>, found: Option<&String>| wanted.is_none() || wanted.as_ref() == found;
+        let pod = series.owner.pod.as_ref();
+        is(&self.name, series.name.as_ref())
+            && is(&self.unit, series.owner.unit.as_ref())
+            && self.container.as_deref().is_none_or(|wanted| {
+                series.owner.container.as_deref().is_some_and(|found| found.starts_with(wanted))
+            })
+            && (is(&self.pod, pod.map(|pod| &pod.uid))
+                || is(&self.pod, pod.and_then(|pod| pod.name.as_ref())))
+    }
+}
+
+/// The series that the filter lets through, in the order in which they were first seen.
+pub(crate) async fn list(
+    conn: &mut SqliteConnection,
+    filter: &SeriesFilter,
+) -> Result<Vec<StoredSeries>, sqlx::Error> {
+    let rows: Vec<Stored> = sqlx::query_as(
+        "SELECT s.gpu, s.pid, s.start_ticks, s.metric, s.closed_window IS NULL, p.info
+         FROM series s LEFT JOIN process p
+           ON p.pid = s.pid AND coalesce(p.start_ticks, -1) = coalesce(s.start_ticks, -1)
+         WHERE (?1 IS NULL OR s.gpu = ?1) AND (?2 IS NULL OR s.pid = ?2) AND (?3 IS NULL OR s.metric = ?3)
+           AND (NOT ?4 OR s.closed_window IS NULL)
+         ORDER BY s.id DESC LIMIT ?5",
+    )
+    .bind(filter.gpu.as_ref().map(|gpu| gpu.as_str().to_owned()))
+    .bind(filter.pid)
+    .bind(filter.metric.map(Metric::name))
+    .bind(filter.open)
+    .bind(MAX_SERIES)
+    .fetch_all(conn)
+    .await?;
+    let series = rows.into_iter().rev().filter_map(|(gpu, pid, start_ticks, metric, open, info)| {
+        let info: Option<ProcInfo> = info.and_then(|info| json::value("process", &info));
+        let proc = pid.map(|pid| ProcKey { pid, start_ticks: start_ticks.map(i64::cast_unsigned) });
+        Some(StoredSeries {
+            // What a later build has added is left out.
+            key: SeriesKey {
+                gpu: gpu.as_deref().map(GpuUuid::new),
+                proc,
+                metric: Metric::from_name(&metric)?,
+            },
+            name: info.as_ref().and_then(|info| info.name.clone().ok()),
+            owner: info.map(|info| info.owner).unwrap_or_default(),
+            open,
+        })
+    });
+    Ok(series.filter(|series| filter.wants(series)).collect())
+}
