@@ -36,6 +36,10 @@ const END: &str = "<!-- bench-detect: end -->";
 
 /// Most histories are a working day at 1 Hz.
 const DAY: Span = Span::hours(8);
+/// Weeks are sampled less often, for the time that they take.
+const WEEK: Span = Span::hours(7 * 24).every(10);
+/// The scale of `--quick`: a minute on two cores.
+const QUICK: f64 = 0.03;
 
 /// A part of the benchmark, which adds its figures and gives its tables.
 type Part = fn(&Bench<'_>, &mut Gates) -> Result<String>;
@@ -52,13 +56,14 @@ const PARTS: [(&str, Part); 7] = [
 ];
 
 /// What was asked for.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq)]
 struct Arguments {
     seeds: Option<Range<u64>>,
     /// What keys of families begin with; all where empty.
     families: Vec<String>,
     parts: Vec<String>,
-    quick: bool,
+    /// How many seeds are played, as a share of those of a whole run.
+    scale: Option<f64>,
     tune: bool,
     write: bool,
 }
@@ -73,7 +78,8 @@ impl Arguments {
                 "--seeds" => parsed.seeds = Some(range(value()?)?),
                 "--families" => parsed.families = value()?.split(',').map(str::to_owned).collect(),
                 "--parts" => parsed.parts = value()?.split(',').map(str::to_owned).collect(),
-                "--quick" => parsed.quick = true,
+                "--quick" => parsed.scale = Some(QUICK),
+                "--scale" => parsed.scale = Some(scale(value()?)?),
                 "--tune" => parsed.tune = true,
                 "--write" => parsed.write = true,
                 other => bail!("unknown argument {other:?}\n{}", crate::USAGE),
@@ -83,8 +89,11 @@ impl Arguments {
         if let Some(part) = parsed.parts.iter().find(|part| !names.contains(&part.as_str())) {
             bail!("there is no part {part:?}: choose from {}", names.join(", "));
         }
-        if parsed.write && (parsed.quick || parsed.seeds.is_some() || !parsed.families.is_empty()) {
-            bail!("--write writes the figures of a whole run: leave out --quick, --seeds and --families");
+        if parsed.write && (parsed.seeds.is_some() || !parsed.families.is_empty() || !parsed.parts.is_empty())
+        {
+            bail!(
+                "--write writes what seeds never tuned on say of everything: leave out --seeds, --families, --parts"
+            );
         }
         Ok(parsed)
     }
@@ -107,6 +116,13 @@ fn range(text: &str) -> Result<Range<u64>> {
         .with_context(|| format!("{text:?} is no range of seeds: write 0..12"))
 }
 
+fn scale(text: &str) -> Result<f64> {
+    let factor: Option<f64> = text.parse().ok();
+    factor.filter(|factor| (0.001..=100.0).contains(factor)).with_context(|| {
+        format!("{text:?} is no scale: 1 is a whole run, 0.1 a tenth of its seeds, 10 ten times as many")
+    })
+}
+
 /// Which seeds each part plays.
 #[derive(Debug, Clone)]
 struct Plan {
@@ -114,8 +130,6 @@ struct Plan {
     stress: Range<u64>,
     questions: Range<u64>,
     week: Range<u64>,
-    /// Seconds between samples of the weeks.
-    week_interval_s: u64,
     sampling: Range<u64>,
     /// Seeds of each part in which the rivals play too, for the time that they take.
     rivals: u64,
@@ -127,29 +141,18 @@ impl Plan {
     const FIRST: u64 = 1000;
 
     fn of(arguments: &Arguments) -> Self {
-        let from = |count: u64| arguments.seeds.clone().unwrap_or(Self::FIRST..Self::FIRST + count);
-        if arguments.quick {
-            return Self {
-                ordinary: from(4),
-                stress: from(3),
-                questions: from(8),
-                week: Self::FIRST..Self::FIRST + 1,
-                week_interval_s: 30,
-                sampling: from(1),
-                rivals: 1,
-                rivals_week: 0,
-            };
-        }
+        let count = |whole: u64| (whole as f64 * arguments.scale.unwrap_or(1.0)).ceil() as u64;
+        let new = |whole: u64| Self::FIRST..Self::FIRST + count(whole);
+        let asked = |whole: u64| arguments.seeds.clone().unwrap_or_else(|| new(whole));
         Self {
             // 22 families over 200 seeds hold more than 1,000 clean GPU-days; 13 over 110 weeks hold 10,010.
-            ordinary: from(200),
-            stress: from(30),
-            questions: from(100),
-            week: Self::FIRST..Self::FIRST + 110,
-            week_interval_s: 10,
-            sampling: from(4),
-            rivals: 30,
-            rivals_week: 8,
+            ordinary: asked(200),
+            stress: asked(30),
+            questions: asked(100),
+            week: new(110),
+            sampling: asked(4),
+            rivals: count(30),
+            rivals_week: count(8),
         }
     }
 }
@@ -210,12 +213,10 @@ impl Bench<'_> {
     }
 
     fn week(&self, gates: &mut Gates) -> String {
-        let interval = self.plan.week_interval_s;
-        let jobs = self.jobs(&[Group::Clean], &self.plan.week, Span::hours(7 * 24).every(interval));
+        let jobs = self.jobs(&[Group::Clean], &self.plan.week, WEEK);
         let entries = self.hold(&jobs, self.plan.week.start + self.plan.rivals_week);
         gates.week(&entries);
-        let title = format!("Weeks without a leak, a sample each {interval} s");
-        report::contest(&title, &entries, &self.rivals)
+        report::contest("Weeks without a leak, a sample each 10 s", &entries, &self.rivals)
     }
 
     fn questions(&self, gates: &mut Gates) -> String {
@@ -267,10 +268,16 @@ mod tests {
     fn arguments_are_as_the_usage_says() {
         let all =
             parse(&["--seeds", "0..12", "--families", "N,P01", "--parts", "ordinary", "--quick"]).unwrap();
-        assert_eq!((all.seeds.clone(), all.parts.len(), all.quick), (Some(0..12), 1, true));
+        assert_eq!((all.seeds.clone(), all.parts.len(), all.scale), (Some(0..12), 1, Some(QUICK)));
         assert_eq!(all.chosen(&[Group::Clean, Group::Leaking]).len(), 14);
         assert!(all.wants("ordinary") && !all.wants("week"));
-        for wrong in [&["--seeds", "12..0"][..], &["--parts", "none"], &["--all"], &["--write", "--quick"]] {
+        for wrong in [
+            &["--seeds", "12..0"][..],
+            &["--parts", "none"],
+            &["--all"],
+            &["--write", "--parts", "week"],
+            &["--scale", "0"],
+        ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
     }
@@ -284,8 +291,8 @@ mod tests {
 
     #[test]
     fn seeds_that_are_printed_are_never_those_for_tuning() {
-        for quick in [true, false] {
-            let plan = Plan::of(&Arguments { quick, ..Arguments::default() });
+        for scale in [None, Some(QUICK), Some(10.0)] {
+            let plan = Plan::of(&Arguments { scale, ..Arguments::default() });
             for seeds in [plan.ordinary, plan.stress, plan.questions, plan.week, plan.sampling] {
                 assert!(seeds.start >= Plan::FIRST);
             }
