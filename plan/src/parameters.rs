@@ -60,7 +60,7 @@ impl Parameters {
 }
 
 /// Family and matrices of its feed-forward layer: 3 where a gate multiplies, 2 otherwise.
-const FAMILIES: [(&str, u64); 31] = [
+const FAMILIES: [(&str, u64); 38] = [
     ("llama", 3),
     ("mistral", 3),
     ("mistral3", 3),
@@ -92,6 +92,13 @@ const FAMILIES: [(&str, u64); 31] = [
     ("gpt_oss", 3),
     ("minimax_m2", 3),
     ("llama4_text", 3),
+    ("mimo_v2_flash", 3),
+    ("step3p7", 3),
+    ("qwen3_next", 3),
+    ("qwen3_5_text", 3),
+    ("qwen3_5_moe_text", 3),
+    ("jamba", 3),
+    ("nemotron_h", 2),
 ];
 
 impl Parameters {
@@ -99,6 +106,7 @@ impl Parameters {
     pub(crate) fn from_config(
         fields: &ConfigFields<'_>,
         groups: &[LayerGroup],
+        recurrent_layers: u64,
     ) -> Result<Option<Self>, ConfigError> {
         let family = fields.family();
         let Some((_, matrices)) = FAMILIES.iter().find(|(name, _)| *name == family) else { return Ok(None) };
@@ -108,21 +116,19 @@ impl Parameters {
             fields.number("num_attention_heads")?,
         );
         let (Some(hidden), Some(vocabulary), Some(heads)) = sizes else { return Ok(None) };
-        let Some(width) = fields.number("intermediate_size")?.or_else(|| falcon_width(&family, hidden))
-        else {
-            return Ok(None);
-        };
+        let Some(width) = width(fields, &family, hidden)? else { return Ok(None) };
         let Some(bits) = Bits::of(fields.object("quantization_config")) else { return Ok(None) };
         let forward = Forward::of(fields, matrices.saturating_mul(hidden), width)?;
         let attention = groups.iter().map(|group| {
             group.layers.saturating_mul(attention(fields, group.shape, hidden, heads).unwrap_or(0))
         });
+        let mixers = recurrent_layers.saturating_mul(mixer(fields, hidden)?);
         let tied = fields.get("tie_word_embeddings").and_then(Value::as_bool).unwrap_or(family == "falcon");
         let float32 = fields.text("torch_dtype").or_else(|| fields.text("dtype")) == Some("float32");
         Ok(Some(Self {
             embedding: vocabulary.saturating_mul(hidden),
             tables: if tied { 1 } else { 2 },
-            body: attention.fold(forward.body, u64::saturating_add),
+            body: attention.fold(forward.body, u64::saturating_add).saturating_add(mixers),
             tower: tower(fields)?,
             experts: forward.experts,
             body_centibits: if float32 { 3200 } else { bits.body },
@@ -132,9 +138,35 @@ impl Parameters {
     }
 }
 
-/// Falcon's feed-forward layers are four times as wide as the model, and its configuration does not say so.
-fn falcon_width(family: &str, hidden: u64) -> Option<u64> {
-    (family == "falcon").then(|| hidden.saturating_mul(4))
+/// Width of a dense feed-forward layer. Falcon's are four times as wide as the model without saying so, and a model
+/// may have experts only.
+fn width(fields: &ConfigFields<'_>, family: &str, hidden: u64) -> Result<Option<u64>, ConfigError> {
+    let usual = if family == "falcon" { Some(hidden.saturating_mul(4)) } else { None };
+    Ok(fields.first(&["intermediate_size", "moe_intermediate_size"])?.or(usual))
+}
+
+/// Weights of one recurrent layer, beside its feed-forward part.
+fn mixer(fields: &ConfigFields<'_>, hidden: u64) -> Result<u64, ConfigError> {
+    let number = |name| fields.number(name).map(Option::unwrap_or_default);
+    let (inputs, inner) = if fields.has("linear_num_value_heads") {
+        // Queries and keys, values and their gates, and two numbers for each head.
+        let keys = product(&[number("linear_num_key_heads")?, number("linear_key_head_dim")?]);
+        let heads = number("linear_num_value_heads")?;
+        let values = product(&[heads, number("linear_value_head_dim")?]);
+        (keys.saturating_add(values).saturating_add(heads).saturating_mul(2), values)
+    } else if fields.has("mamba_num_heads") {
+        // Input and gate, two projections of each group, and a step for each head.
+        let heads = number("mamba_num_heads")?;
+        let inner = product(&[heads, number("mamba_head_dim")?]);
+        let groups = product(&[number("n_groups")?, number("ssm_state_size")?]);
+        (inner.saturating_add(groups).saturating_mul(2).saturating_add(heads), inner)
+    } else {
+        // Input and gate; what makes the step and the state from the input is a few per cent of them.
+        let inner = product(&[hidden, fields.number("mamba_expand")?.unwrap_or(2)]);
+        let state = number("mamba_d_state")?.saturating_mul(2);
+        (inner.saturating_mul(2).saturating_add(state), inner)
+    };
+    Ok(hidden.saturating_mul(inputs.saturating_add(inner)))
 }
 
 /// Weights of the layers of an image tower: four square matrices of attention and two of feed-forward.
@@ -152,7 +184,8 @@ fn tower(fields: &ConfigFields<'_>) -> Result<u64, ConfigError> {
 fn attention(fields: &ConfigFields<'_>, shape: Shape, hidden: u64, heads: u64) -> Result<u64, ConfigError> {
     match shape {
         Shape::Heads { heads: kv, key, value } => {
-            let query = product(&[hidden, heads, key]);
+            let gated = fields.flag("attn_output_gate") || fields.family() == "qwen3_next";
+            let query = product(&[hidden, heads, key, if gated { 2 } else { 1 }]);
             let output = product(&[heads, value, hidden]);
             Ok(query.saturating_add(output).saturating_add(product(&[hidden, kv, key.saturating_add(value)])))
         }
@@ -185,15 +218,11 @@ struct Forward {
 impl Forward {
     /// `unit`: weights of a feed-forward layer one element wide; `width`: of a dense layer.
     fn of(fields: &ConfigFields<'_>, unit: u64, width: u64) -> Result<Self, ConfigError> {
-        let layers = fields.layers()?;
         let experts = fields.first(&["num_experts", "num_local_experts", "n_routed_experts"])?.unwrap_or(0);
-        if experts <= 1 {
-            return Ok(Self { body: product(&[layers, unit, width]), experts: 0 });
-        }
+        let Layers { dense, sparse } = Layers::of(fields, experts > 1)?;
         let expert_width = fields.number("moe_intermediate_size")?.unwrap_or(width);
-        let sparse = sparse_layers(fields, layers)?;
         let dense_width = fields.number("intermediate_size_mlp")?.unwrap_or(width);
-        let dense = product(&[layers - sparse, unit, dense_width]);
+        let dense = product(&[dense, unit, dense_width]);
         let shared = product(&[sparse, unit, shared_width(fields, width, expert_width)?]);
         let router = product(&[sparse, experts, fields.number("hidden_size")?.unwrap_or(0)]);
         Ok(Self {
@@ -203,16 +232,41 @@ impl Forward {
     }
 }
 
-/// Layers with experts: all, those behind the first few, or every so-manieth.
-fn sparse_layers(fields: &ConfigFields<'_>, layers: u64) -> Result<u64, ConfigError> {
-    let dense_first = fields.number("first_k_dense_replace")?.unwrap_or(0);
-    let step = fields.first(&["decoder_sparse_step", "interleave_moe_layer_step"])?.unwrap_or(1).max(1);
-    Ok(layers.saturating_sub(dense_first) / step)
+/// Feed-forward layers without and with experts.
+struct Layers {
+    dense: u64,
+    sparse: u64,
+}
+
+impl Layers {
+    /// All layers have experts, those behind the first few, every so-manieth, or those that a list names. In
+    /// Nemotron-H feed-forward layers are layers of their own.
+    fn of(fields: &ConfigFields<'_>, experts: bool) -> Result<Self, ConfigError> {
+        let layers = fields.layers()?;
+        if let Some(pattern) = fields.text("hybrid_override_pattern") {
+            let count = |letter| pattern.chars().filter(|&c| c == letter).count() as u64;
+            return Ok(Self { dense: count('-'), sparse: count('E') });
+        }
+        if !experts {
+            return Ok(Self { dense: layers, sparse: 0 });
+        }
+        let sparse = if let Some(list) = fields.list("moe_layer_freq") {
+            list.iter().filter(|value| value.as_u64() != Some(0)).count() as u64
+        } else {
+            let first = fields.number("first_k_dense_replace")?.unwrap_or(0);
+            let steps = ["decoder_sparse_step", "interleave_moe_layer_step", "expert_layer_period"];
+            layers.saturating_sub(first) / fields.first(&steps)?.unwrap_or(1).max(1)
+        };
+        let sparse = sparse.min(layers);
+        Ok(Self { dense: layers - sparse, sparse })
+    }
 }
 
 /// Width of what every token passes beside its experts.
 fn shared_width(fields: &ConfigFields<'_>, width: u64, expert_width: u64) -> Result<u64, ConfigError> {
-    if let Some(stated) = fields.first(&["shared_expert_intermediate_size", "share_expert_dim"])? {
+    let names =
+        ["shared_expert_intermediate_size", "share_expert_dim", "moe_shared_expert_intermediate_size"];
+    if let Some(stated) = fields.first(&names)? {
         return Ok(stated);
     }
     // Gemma 4 keeps its dense layer beside the experts; Llama 4 has one shared expert.

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use ebbtide_plan::{KvType, Model, Reach, catalogue};
+use ebbtide_plan::cache::vllm_pool;
+use ebbtide_plan::{Cache, Deployment, Engine, KvType, Model, Reach, catalogue};
 
 type Row = HashMap<String, String>;
 
@@ -97,4 +98,56 @@ fn what_goes_beside_keys_and_values_is_counted_apart() {
     assert_eq!(model("deepseek-v3").draft_per_token(KvType::F16).0, 1152);
     // 1500 positions over 32 layers: 234.4 MiB.
     assert_eq!(model("whisper-large-v3").cross_per_request(KvType::F16).0, 1500 * 163_840);
+}
+
+#[test]
+fn weights_agree_with_the_published_numbers_of_parameters() {
+    // In thousands of millions, as the models' own pages state them.
+    for (name, billions) in [
+        ("llama-2-7b", 6.74),
+        ("llama-3.1-8b", 8.03),
+        ("llama-3.1-405b", 405.9),
+        ("mixtral-8x7b", 46.7),
+        ("gemma-2-27b", 27.2),
+        ("phi-4", 14.7),
+        ("qwen2.5-7b", 7.62),
+        ("qwen3-235b-a22b", 235.1),
+        ("qwen3-next-80b", 79.7),
+        ("qwen3.5-27b", 26.9),
+        ("gpt-oss-120b", 116.8),
+        ("deepseek-v3", 671.0),
+        ("kimi-k2", 1026.0),
+        ("llama-4-maverick", 400.7),
+        ("mimo-v2-flash", 309.0),
+        ("nemotron-h-56b", 56.0),
+        ("jamba", 51.6),
+        ("smollm2-135m", 0.1345),
+    ] {
+        let parameters = catalogue::find(name).unwrap().model().unwrap().parameters.unwrap();
+        let error = parameters.count() as f64 / 1e9 / billions - 1.0;
+        assert!(
+            error.abs() < 0.015,
+            "{name}: {:.3} thousand million, {error:+.4}",
+            parameters.count() as f64 / 1e9
+        );
+    }
+}
+
+#[test]
+fn pools_follow_from_vllms_own_counters() {
+    let pool = |name, blocks| {
+        let model = catalogue::find(name).unwrap().model().unwrap();
+        let bytes = vllm_pool(&model, Deployment::new(Engine::Vllm, KvType::F16), blocks);
+        bytes.0 as f64 / (1u64 << 30) as f64
+    };
+    // 1952 blocks of 16 tokens in a log's 3.81 GiB, 7351 in 57.4; Gemma's 70 layer slots share 15 997 blocks.
+    assert_eq!(pool("llama-3.1-8b", 1952), 3.8125);
+    assert!((pool("llama-2-7b", 7351) - 57.4).abs() < 0.05);
+    assert!((pool("gemma-3-27b", 15_997) - 19.53).abs() < 0.005);
+}
+
+#[test]
+fn a_page_of_attention_is_as_large_as_a_recurrent_state() {
+    let model = catalogue::find("qwen3-next-80b").unwrap().model().unwrap();
+    assert_eq!(Cache::new(&model, Deployment::new(Engine::Vllm, KvType::F16)).block_tokens(), 544);
 }

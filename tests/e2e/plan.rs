@@ -36,8 +36,8 @@ fn scripts_can_ask_for_an_exit_code() {
     let code = |args: &[&str]| world.run(&[&["plan", "--exit-code"], args].concat()).status.code();
     assert_eq!(code(&["llama-3.1-8b", "--gpu", "h100"]), Some(0));
     assert_eq!(code(&["llama-2-7b", "--gpu", "h100", "--context", "8k", "--requests", "16"]), Some(1));
-    assert_eq!(code(&["jamba", "--gpu", "h100"]), Some(3));
-    assert_eq!(code(&["jamba", "--gpu", "h100", "--weights-gib", "40", "--kv-type", "fp8"]), Some(0));
+    assert_eq!(code(&["gemma-3n-e4b", "--gpu", "h100"]), Some(3));
+    assert_eq!(code(&["gemma-3n-e4b", "--gpu", "h100", "--weights-gib", "40", "--kv-type", "fp8"]), Some(0));
     assert_eq!(code(&["llama-2-7b"]), Some(0), "nothing was asked of a card");
 }
 

@@ -83,14 +83,15 @@ fn from_fields(fields: &Fields<'_>) -> Result<Model, ConfigError> {
         notes.push(format!("{shared} layers share the cache of earlier ones"));
     }
     let groups = groups(fields, &roles)?;
-    let parameters = Parameters::from_config(fields, &groups)?;
+    let recurrent = state::recurrent(fields, &roles)?;
+    let parameters = Parameters::from_config(fields, &groups, recurrent.map_or(0, |r| r.layers))?;
     if fields.is_nested() && parameters.is_some() {
         notes.push("the weights of a multimodal model are estimated low, by up to 7 %".to_owned());
     }
     Ok(Model {
         family: fields.family(),
         layers: roles.len() as u64,
-        recurrent: state::recurrent(fields, &roles)?,
+        recurrent,
         cross: cross(fields, &mut notes)?,
         draft_layers: fields.first(&["num_nextn_predict_layers", "mtp_num_hidden_layers"])?.unwrap_or(0),
         max_context: fields.first(&["max_position_embeddings", "n_positions", "max_target_positions"])?,

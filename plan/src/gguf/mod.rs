@@ -18,7 +18,7 @@ use reader::Reader;
 /// Versions of the format that are read.
 const VERSIONS: std::ops::RangeInclusive<u32> = 2..=3;
 /// The most entries of metadata; real files have about 50.
-const MAX_ENTRIES: u64 = 1 << 16;
+const MAX_ENTRIES: u64 = 1 << 12;
 /// The most tensors; real files have a few thousand.
 const MAX_TENSORS: u64 = 1 << 20;
 

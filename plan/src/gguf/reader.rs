@@ -6,8 +6,8 @@ use ebbtide_core::{Bytes, text};
 
 use super::{GgufError, Value};
 
-/// The longest name or key.
-const MAX_NAME: u64 = 1 << 16;
+/// The longest name or key; together with the number of entries it bounds what is kept of a file to some 100 MiB.
+const MAX_NAME: u64 = 1 << 12;
 /// The longest single text; chat templates have some 10 KiB.
 const MAX_TEXT: u64 = 1 << 24;
 /// The longest list; vocabularies have some 300 000 entries, merges as many.
