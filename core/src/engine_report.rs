@@ -103,3 +103,42 @@ pub enum EngineRole {
     /// Not told.
     Unknown,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::EngineSample;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_sample_from_before_there_were_reports_is_understood() {
+        let old = r#"{"kv_used":5,"kv_pool":null,"running":2,"waiting":null,"semantics":"referenced"}"#;
+        let sample: EngineSample = serde_json::from_str(old).unwrap();
+        assert_eq!(
+            (sample.kv_used, sample.kv_cached, sample.report),
+            (Ok(Bytes(5)), Err(Absent::NotYet), None)
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_is_null_on_the_wire_and_comes_back() {
+        let report = EngineReport {
+            engine: "vLLM".to_owned(),
+            versions: "1".to_owned(),
+            address: "127.0.0.1:8000".to_owned(),
+            model: Err(Absent::NotYet),
+            role: EngineRole::Both,
+            asleep: Ok(false),
+            ranks: 2,
+            kv: KvCount { unit: Some(KvUnit::Block), pool: Ok(7), ..KvCount::absent(Absent::NotYet) },
+            weights: Err(Absent::NotYet),
+            graphs: Err(Absent::NotYet),
+            device: Err(Absent::NotYet),
+            offloaded: Ok(Bytes(9)),
+        };
+        let sample = EngineSample { report: Some(Arc::new(report)), ..EngineSample::absent(Absent::NotYet) };
+        let text = serde_json::to_string(&sample).unwrap();
+        assert!(text.contains(r#""kv":{"unit":"block","used":null,"cached":null,"pool":7"#), "{text}");
+        assert_eq!(serde_json::from_str::<EngineSample>(&text).unwrap(), sample);
+    }
+}

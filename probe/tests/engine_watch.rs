@@ -207,6 +207,36 @@ fn a_hostile_answer_spoils_its_own_target_only() {
     until(&samples, |sample| fill(sample) == Some(0.5));
 }
 
+/// vLLM's server listens in the parent, and the memory is its child's.
+#[test]
+fn figures_belong_to_the_child_that_holds_the_memory() {
+    let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let driver = driver(child.id());
+    let server = Server::start(Answer::Page(vllm("0.5")));
+    let (_probe, samples) = started(config(&driver, vec![server.target()]));
+    let sample = until(&samples, |sample| fill(sample).is_some());
+    assert_eq!(sample.gpus[0].processes.as_ref().unwrap().entries[0].key.pid, child.id());
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    until(&samples, |sample| engine(sample).is_none());
+}
+
+#[test]
+fn a_target_s_pid_says_whose_its_figures_are() {
+    let driver = driver(std::process::id());
+    let server = Server::start(Answer::Page(vllm("0.5")));
+    // Larger than the kernel's largest PID, 4,194,304.
+    let stranger = EngineTarget { pid: Some(1 << 30), ..server.target() };
+    let (probe, samples) = started(config(&driver, vec![stranger]));
+    let nobody = |note: &String| note.contains("no GPU process is known to be its own");
+    let sample = until(&samples, |sample| sample.probe.notes.iter().any(nobody));
+    assert!(engine(&sample).is_none());
+    assert!(probe.stop(PATIENCE));
+    let ours = EngineTarget { pid: Some(std::process::id()), ..server.target() };
+    let (_probe, samples) = started(config(&driver, vec![ours]));
+    until(&samples, |sample| fill(sample) == Some(0.5));
+}
+
 #[test]
 fn an_engine_is_found_by_the_socket_of_its_process() {
     let driver = driver(std::process::id());
@@ -235,7 +265,11 @@ fn serves_a_page_when_asked_to() {
 
 /// A network namespace with one end of a pair of interfaces, as a pod has.
 #[derive(Debug)]
-struct Namespace(String);
+struct Namespace {
+    name: String,
+    /// The address inside.
+    address: String,
+}
 
 impl Namespace {
     /// `None` where this machine or this user cannot make one.
@@ -243,11 +277,16 @@ impl Namespace {
         let id = std::process::id();
         let (name, outside, inside) = (format!("ebbtide-{id}"), format!("eba{id}"), format!("ebb{id}"));
         ip(&["netns", "add", &name])?;
-        let namespace = Self(name.clone());
+        // A network for benchmarks (RFC 2544), another one for each process that runs this.
+        let network = format!("198.18.{}.{}", id % 256, id / 256 % 64 * 4);
+        let (prefix, last) = network.rsplit_once('.')?;
+        let host = |offset: u32| Some(format!("{prefix}.{}", last.parse::<u32>().ok()? + offset));
+        let (outer, address) = (format!("{}/30", host(1)?), host(2)?);
+        let namespace = Self { name: name.clone(), address: address.clone() };
         ip(&["link", "add", &outside, "type", "veth", "peer", "name", &inside, "netns", &name])?;
-        ip(&["addr", "add", "198.18.77.1/30", "dev", &outside])?;
+        ip(&["addr", "add", &outer, "dev", &outside])?;
         ip(&["link", "set", &outside, "up"])?;
-        ip(&["-n", &name, "addr", "add", "198.18.77.2/30", "dev", &inside])?;
+        ip(&["-n", &name, "addr", "add", &format!("{address}/30"), "dev", &inside])?;
         ip(&["-n", &name, "link", "set", &inside, "up"])?;
         ip(&["-n", &name, "link", "set", "lo", "up"])?;
         Some(namespace)
@@ -256,7 +295,7 @@ impl Namespace {
     fn serve(&self, address: &str) -> Child {
         let me = std::env::current_exe().unwrap();
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0]).arg(me).args(["--exact", "serves_a_page_when_asked_to"]);
+        command.args(["netns", "exec", &self.name]).arg(me).args(["--exact", "serves_a_page_when_asked_to"]);
         command.env(SERVE_AT, address).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().unwrap()
     }
@@ -264,7 +303,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        ip(&["netns", "del", &self.0]);
+        ip(&["netns", "del", &self.name]);
     }
 }
 
@@ -285,9 +324,10 @@ fn an_engine_in_another_network_namespace_is_reached_at_its_own_address() {
     let decoy = TcpListener::bind("127.0.0.1:0").unwrap();
     decoy.set_nonblocking(true).unwrap();
     let port = decoy.local_addr().unwrap().port();
-    for (bound, reached) in
-        [(format!("127.0.0.1:{port}"), None), ("0.0.0.0:8000".to_owned(), Some("198.18.77.2:8000"))]
-    {
+    for (bound, reached) in [
+        (format!("127.0.0.1:{port}"), None),
+        ("0.0.0.0:8000".to_owned(), Some(format!("{}:8000", namespace.address))),
+    ] {
         let mut server = namespace.serve(&bound);
         let driver = driver(server.id());
         let (_probe, samples) =

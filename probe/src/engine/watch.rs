@@ -16,6 +16,8 @@ use super::scout::Scout;
 use super::table::Tables;
 use super::target::{EngineTarget, Scraper, TargetError};
 
+/// Between two readings of one engine, at least: whatever asks more often wants a profiler.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 /// Figures older than this many intervals are no longer shown.
 const STALE_AFTER: u32 = 3;
 /// Between two attempts at a target that does not answer, at most.
@@ -32,7 +34,7 @@ pub struct WatchConfig {
     pub targets: Vec<EngineTarget>,
     /// Whether the listening sockets of GPU processes are tried too.
     pub discover: bool,
-    /// Between two readings of one engine.
+    /// Between two readings of one engine; below 100 ms it is 100 ms.
     pub interval: Duration,
     /// A directory of tables that go before the embedded ones.
     pub tables: Option<PathBuf>,
@@ -98,7 +100,8 @@ impl EngineWatch {
         });
         let (changed, changes) = mpsc::sync_channel(1);
         let (state, tables) = (Mutex::new(state), Arc::new(tables));
-        let shared = Arc::new(Shared { state, tables, interval: config.interval, changed });
+        let shared =
+            Arc::new(Shared { state, tables, interval: config.interval.max(SHORTEST_INTERVAL), changed });
         for target in config.targets {
             shared.watch(target, false, Vec::new());
         }
