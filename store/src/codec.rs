@@ -84,31 +84,75 @@ impl Blob<'_> {
         }
         let mut entries = self.entries;
         let mut id: SeriesId = 0;
+        // Row and entries both ascend, so one walk through the row finds all places.
+        let mut at = 0;
         while !entries.is_empty() {
             let head = take_varint(&mut entries)?;
             let step = SeriesId::try_from(head >> 2).map_err(|_| Damage::Body)?;
             id = id.checked_add(step).ok_or(Damage::Body)?;
-            apply_entry(row, id, head & 3, &mut entries)?;
+            while row.get(at).is_some_and(|entry| entry.0 < id) {
+                at += 1;
+            }
+            apply_entry(row, (at, id), head & 3, &mut entries)?;
+        }
+        Ok(())
+    }
+
+    /// The same for some series only, by ascending id: `None` where the tick does not have it.
+    pub(crate) fn apply_to_some(&self, some: &mut [(SeriesId, Option<Option<i64>>)]) -> Result<(), Damage> {
+        if self.follows.is_none() {
+            some.iter_mut().for_each(|entry| entry.1 = None);
+        }
+        let mut entries = self.entries;
+        let mut id: SeriesId = 0;
+        let mut at = 0;
+        while !entries.is_empty() {
+            let head = take_varint(&mut entries)?;
+            let step = SeriesId::try_from(head >> 2).map_err(|_| Damage::Body)?;
+            id = id.checked_add(step).ok_or(Damage::Body)?;
+            let form = head & 3;
+            let change = if form >= FORM_EXACT { take_varint(&mut entries)? } else { 0 };
+            while some.get(at).is_some_and(|entry| entry.0 < id) {
+                at += 1;
+            }
+            // A series may be asked for twice.
+            for entry in some[at..].iter_mut().take_while(|entry| entry.0 == id) {
+                let base = entry.1.flatten().unwrap_or(0);
+                let unit = if form == FORM_PAGES { PAGE } else { 1 };
+                entry.1 = match form {
+                    FORM_GONE => None,
+                    FORM_ABSENT => Some(None),
+                    _ => Some(Some(base.wrapping_add(unzigzag(change).wrapping_mul(unit)))),
+                };
+            }
         }
         Ok(())
     }
 }
 
-fn apply_entry(row: &mut Row, id: SeriesId, form: u64, entries: &mut &[u8]) -> Result<(), Damage> {
-    let place = row.binary_search_by_key(&id, |entry| entry.0);
-    let base = place.ok().and_then(|at| row[at].1).unwrap_or(0);
+/// Applies an entry of series `id`, whose place in the row is `at` whether it is there or not.
+fn apply_entry(
+    row: &mut Row,
+    (at, id): (usize, SeriesId),
+    form: u64,
+    entries: &mut &[u8],
+) -> Result<(), Damage> {
+    let known = row.get(at).filter(|entry| entry.0 == id);
+    let base = known.and_then(|entry| entry.1).unwrap_or(0);
     let value = match form {
-        FORM_GONE => {
-            row.remove(place.map_err(|_| Damage::Body)?);
+        FORM_GONE if known.is_some() => {
+            row.remove(at);
             return Ok(());
         }
+        FORM_GONE => return Err(Damage::Body),
         FORM_ABSENT => None,
         FORM_EXACT => Some(base.wrapping_add(unzigzag(take_varint(entries)?))),
         _ => Some(base.wrapping_add(unzigzag(take_varint(entries)?).wrapping_mul(PAGE))),
     };
-    match place {
-        Ok(at) => row[at].1 = value,
-        Err(at) => row.insert(at, (id, value)),
+    if known.is_some() {
+        row[at].1 = value;
+    } else {
+        row.insert(at, (id, value));
     }
     Ok(())
 }
@@ -189,6 +233,7 @@ mod tests {
             let mut seq = u64::from(start);
             let mut before: Option<(u64, Row)> = None;
             let mut read = Row::new();
+            let mut some = [(3, None), (17, None), (17, None), (18, None), (39, None), (u32::MAX, None)];
             for (row, gap) in ticks {
                 seq += gap;
                 let bytes = encode(seq, before.as_ref().map(|(s, r)| (*s, r)), &row);
@@ -196,6 +241,11 @@ mod tests {
                 prop_assert_eq!(blob.follows, before.map(|(s, _)| s));
                 blob.apply(&mut read).unwrap();
                 prop_assert_eq!(&read, &row);
+                blob.apply_to_some(&mut some).unwrap();
+                for (id, value) in &some {
+                    let there = row.binary_search_by_key(id, |entry| entry.0).ok().map(|at| row[at].1);
+                    prop_assert_eq!(*value, there);
+                }
                 before = Some((seq, row));
             }
         }
@@ -221,6 +271,9 @@ mod tests {
             // The same bytes under a checksum that holds: what a bug or a forger could write.
             let crc = checksum(seq, &bytes);
             bytes.extend_from_slice(&crc.to_le_bytes());
+            if let Ok(blob) = open(seq, &bytes) {
+                let _ = blob.apply_to_some(&mut [(0, None), (7, Some(Some(1)))]);
+            }
             if let Ok(blob) = open(seq, &bytes) && blob.apply(&mut row).is_ok() {
                 prop_assert!(row.is_sorted_by_key(|entry| entry.0));
             }

@@ -3,6 +3,8 @@
 //! A pass walks over all series, some with each tick, and takes from each what lies behind the horizon, the series itself
 //! where nothing is left of it, and in the end the windows and the processes that nobody needs any more.
 
+use std::time::{Duration, Instant};
+
 use ebbtide_core::Ts;
 use sqlx::Connection;
 use sqlx::sqlite::SqliteConnection;
@@ -13,8 +15,12 @@ use crate::config::StoreConfig;
 use crate::rollup::{MINUTE, Period, QUARTER, Tier};
 use crate::window::{MERGED, group_of};
 
-/// Series, then processes, looked at with one tick: a few milliseconds.
-const NAMES_A_STEP: i64 = 64;
+/// Series, then processes, looked at with one tick, at most. A pass begins with one.
+const MOST_A_STEP: i64 = 256;
+
+/// A step that took longer is followed by half of it, one that took less than a quarter of this by twice as much: a tick
+/// waits for no longer than this, and 100 ms are never reached.
+const STEP_TIME: Duration = Duration::from_millis(20);
 
 /// What goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +112,7 @@ pub(crate) struct Expire {
     /// Series, then processes, up to this one are done.
     done: i64,
     series_done: bool,
+    a_step: i64,
 }
 
 impl Expire {
@@ -113,7 +120,7 @@ impl Expire {
     pub(crate) async fn begin(conn: &mut SqliteConnection, horizon: Horizon) -> Result<Self, sqlx::Error> {
         let oldest: Option<i64> = sqlx::query_scalar("SELECT min(seq) FROM tail").fetch_one(conn).await?;
         let oldest_seq = oldest.unwrap_or(0).cast_unsigned();
-        Ok(Self { horizon, oldest_seq, done: -1, series_done: false })
+        Ok(Self { horizon, oldest_seq, done: -1, series_done: false, a_step: 1 })
     }
 
     /// What the pass is for.
@@ -134,10 +141,11 @@ impl Expire {
             "SELECT max(id) FROM (SELECT id FROM series WHERE id > ? ORDER BY id LIMIT ?)"
         };
         let upto: Option<i64> =
-            sqlx::query_scalar(names).bind(self.done).bind(NAMES_A_STEP).fetch_one(&mut *conn).await?;
+            sqlx::query_scalar(names).bind(self.done).bind(self.a_step).fetch_one(&mut *conn).await?;
         let Some(upto) = upto else {
             return self.next_stage(conn).await;
         };
+        let begun = Instant::now();
         let some = (self.done + 1, upto);
         let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
         if self.series_done {
@@ -147,6 +155,11 @@ impl Expire {
         }
         tx.commit().await?;
         self.done = upto;
+        self.a_step = match begun.elapsed() {
+            took if took > STEP_TIME => (self.a_step / 2).max(1),
+            took if took < STEP_TIME / 4 => (self.a_step * 2).min(MOST_A_STEP),
+            _ => self.a_step,
+        };
         Ok(false)
     }
 

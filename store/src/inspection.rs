@@ -18,7 +18,7 @@ use crate::window;
 const PAGE_ROWS: i64 = 256;
 
 /// Damaged rows that are named; the rest is counted.
-const NAMED_ROWS: usize = 20;
+const NAMED_ROWS: u64 = 20;
 
 /// What stands in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -245,7 +245,7 @@ impl Verification {
     pub async fn of(path: &Path) -> Result<Self, Error> {
         let mut conn = schema::open_for_reading(path).await?;
         let mut found = Self::default();
-        let checked = found.check(&mut conn).await.map_err(|e| Error::of_sqlite(path, e));
+        let checked = found.check(path, &mut conn).await;
         schema::close(conn).await;
         checked.map(|()| found)
     }
@@ -256,21 +256,51 @@ impl Verification {
         self.complaints.is_empty() && self.damaged_ticks == 0 && self.damaged_rows == 0
     }
 
-    async fn check(&mut self, conn: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-        let said: Vec<String> =
-            sqlx::query_scalar("PRAGMA integrity_check(20)").fetch_all(&mut *conn).await?;
-        self.complaints.extend(said.into_iter().filter(|line| line != "ok"));
-        self.check_tail(conn).await?;
+    /// Where one part cannot be read on, the others still can.
+    async fn check(&mut self, path: &Path, conn: &mut SqliteConnection) -> Result<(), Error> {
+        let checked = self.check_pages(conn).await;
+        self.note_part(path, "pages", checked)?;
+        let checked = self.check_tail(conn).await;
+        self.note_part(path, "tail", checked)?;
         for table in &BLOBS {
-            self.check_blobs(conn, table).await?;
+            let checked = self.check_blobs(conn, table).await;
+            self.note_part(path, table.name, checked)?;
         }
-        for (table, asked) in DOCUMENTS {
-            let (rows, damaged): (i64, Option<i64>) = sqlx::query_as(asked).fetch_one(&mut *conn).await?;
-            self.rows += rows.unsigned_abs();
-            if let Some(damaged) = damaged.filter(|damaged| *damaged > 0) {
-                self.damaged_rows += damaged.unsigned_abs();
-                self.complaints.push(format!("{damaged} rows of {table} hold no JSON"));
+        for table in &DOCUMENTS {
+            let checked = self.check_documents(conn, table).await;
+            self.note_part(path, table.0, checked)?;
+        }
+        Ok(())
+    }
+
+    /// A part that SQLite gives up on is damaged; any other error is no finding about the file.
+    fn note_part(&mut self, path: &Path, part: &str, checked: Result<(), sqlx::Error>) -> Result<(), Error> {
+        let Err(error) = checked else { return Ok(()) };
+        match Error::of_sqlite(path, error) {
+            Error::Corrupt { source, .. } => {
+                self.complaints.push(format!("{part}: cannot be read on: {source}"));
+                Ok(())
             }
+            error => Err(error),
+        }
+    }
+
+    async fn check_pages(&mut self, conn: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+        let said: Vec<String> = sqlx::query_scalar("PRAGMA integrity_check(20)").fetch_all(conn).await?;
+        self.complaints.extend(said.into_iter().filter(|line| line != "ok"));
+        Ok(())
+    }
+
+    async fn check_documents(
+        &mut self,
+        conn: &mut SqliteConnection,
+        (table, asked): &(&str, &'static str),
+    ) -> Result<(), sqlx::Error> {
+        let (rows, damaged): (i64, Option<i64>) = sqlx::query_as(*asked).fetch_one(conn).await?;
+        self.rows += rows.unsigned_abs();
+        if let Some(damaged) = damaged.filter(|damaged| *damaged > 0) {
+            self.damaged_rows += damaged.unsigned_abs();
+            self.complaints.push(format!("{table}: {damaged} rows hold no JSON"));
         }
         Ok(())
     }
@@ -306,7 +336,7 @@ impl Verification {
 
     fn note(&mut self, table: &str, id: i64, damage: Damage) {
         self.damaged_rows += 1;
-        if self.complaints.len() < NAMED_ROWS {
+        if self.damaged_rows <= NAMED_ROWS {
             let (series, place) = chunk_place(id);
             let whose = if table == "tick_window" {
                 format!("window {id}")

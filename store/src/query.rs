@@ -233,14 +233,13 @@ async fn add_tail(
     charts: &mut [&mut Chart],
     (from, to): (Ts, Ts),
 ) -> Result<(), sqlx::Error> {
-    let mut tail = TailWalk::begin(conn, from, to).await?;
+    charts.sort_by_key(|chart| chart.id);
+    let mut tail = TailWalk::begin_for(conn, (from, to), charts.iter().map(|chart| chart.id)).await?;
     while tail.wants_rows() {
         tail.fetch(conn).await?;
         while let Some(tick) = tail.next() {
-            for chart in charts.iter_mut() {
-                if let Ok(place) = tail.row().binary_search_by_key(&chart.id, |entry| entry.0)
-                    && let Some(value) = tail.row()[place].1
-                {
+            for (place, chart) in charts.iter_mut().enumerate() {
+                if let Some(value) = tail.value(place) {
                     chart.spans.add(tick.at, value);
                 }
             }

@@ -9,6 +9,7 @@ use sqlx::sqlite::SqliteConnection;
 use crate::directory::{self, SeriesFilter, StoredSeries};
 use crate::error::Error;
 use crate::history::Span;
+use crate::inventory::{self, Inventory};
 use crate::json;
 use crate::names::Names;
 use crate::outbox::{DeliveryId, Pending};
@@ -198,19 +199,28 @@ impl Reader {
         Ok(pending.collect())
     }
 
-    /// What SQLite's own check of the file complains of; empty where it is sound. Reads the whole file: seconds for
-    /// hundreds of megabytes that are not in memory.
+    /// What is wrong with the file, the first twenty things; empty where it is sound. SQLite's own check, then every row
+    /// with its checksum and through its decoder. Reads the whole file: seconds for hundreds of megabytes that are not in
+    /// memory.
     ///
     /// # Errors
     /// Any [`Error`] of opening and reading.
     pub async fn complaints(&self) -> Result<Vec<String>, Error> {
         self.within(async {
             let mut conn = self.open().await?;
-            let said: Vec<String> = sqlx::query_scalar("PRAGMA integrity_check(20)")
-                .fetch_all(&mut conn)
-                .await
-                .map_err(|e| self.fail(e))?;
-            Ok(said.into_iter().filter(|line| line != "ok").collect())
+            inventory::complaints(&mut conn).await.map_err(|e| self.fail(e))
+        })
+        .await
+    }
+
+    /// What the file holds.
+    ///
+    /// # Errors
+    /// Any [`Error`] of opening and reading.
+    pub async fn inventory(&self) -> Result<Inventory, Error> {
+        self.within(async {
+            let mut conn = self.open().await?;
+            inventory::take(&mut conn, &self.path).await.map_err(|e| self.fail(e))
         })
         .await
     }

@@ -141,6 +141,12 @@ impl Session {
         written.await.map_err(|e| Error::of_sqlite(&self.path, e))
     }
 
+    /// Rebuilds the file without free space.
+    pub(crate) async fn compact(&mut self) -> Result<(), Error> {
+        let done = sqlx::raw_sql("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut self.conn).await;
+        done.map(drop).map_err(|e| Error::of_sqlite(&self.path, e))
+    }
+
     /// Does the housekeeping that is due after a tick, or a little of it.
     pub(crate) async fn keep_house(&mut self, now: Ts) -> Result<Done, Error> {
         let newest = self.last_seq.unwrap_or(0).cast_signed();

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use ebbtide_core::{Tick, Ts};
 use sqlx::sqlite::SqliteConnection;
 
-use crate::codec::{self, Row};
+use crate::chunk::Cell;
+use crate::codec::{self, Row, SeriesId};
 
 /// Rows read at once. Between two pages no transaction is open, so a slow consumer never keeps the log from shrinking.
 const PAGE_ROWS: i64 = 128;
@@ -27,6 +28,8 @@ pub(crate) struct TailWalk {
     /// The tick whose values `row` holds.
     current: Option<u64>,
     row: Row,
+    /// Where only some series are asked for: those, and their values instead of `row`.
+    some: Option<Vec<(SeriesId, Cell)>>,
     unreadable: u64,
 }
 
@@ -35,7 +38,17 @@ impl TailWalk {
     pub(crate) async fn begin(conn: &mut SqliteConnection, from: Ts, to: Ts) -> Result<Self, sqlx::Error> {
         let (next, end) = bounds(conn, from, to).await?.unwrap_or((0, -1));
         let page = VecDeque::new();
-        Ok(Self { from, to, next, end, page, current: None, row: Row::new(), unreadable: 0 })
+        Ok(Self { from, to, next, end, page, current: None, row: Row::new(), some: None, unreadable: 0 })
+    }
+
+    /// The same for some series only, by ascending id.
+    pub(crate) async fn begin_for(
+        conn: &mut SqliteConnection,
+        (from, to): (Ts, Ts),
+        series: impl Iterator<Item = SeriesId>,
+    ) -> Result<Self, sqlx::Error> {
+        let some = Some(series.map(|series| (series, None)).collect());
+        Ok(Self { some, ..Self::begin(conn, from, to).await? })
     }
 
     /// Whether [`Self::next`] has to be preceded by [`Self::fetch`].
@@ -58,6 +71,11 @@ impl TailWalk {
     /// The values of the tick that [`Self::next`] gave.
     pub(crate) const fn row(&self) -> &Row {
         &self.row
+    }
+
+    /// The value of the `place`th of the series that the walk is for, in the tick that [`Self::next`] gave.
+    pub(crate) fn value(&self, place: usize) -> Option<i64> {
+        self.some.as_ref()?.get(place)?.1.flatten()
     }
 
     /// Ticks passed over because their blob, or one that it builds on, is damaged or gone.
@@ -86,7 +104,11 @@ impl TailWalk {
     fn apply(&mut self, seq: u64, bytes: &[u8]) -> bool {
         let read = codec::open(seq, bytes).is_ok_and(|blob| {
             let builds = blob.follows.is_none() || blob.follows == self.current;
-            builds && blob.apply(&mut self.row).is_ok()
+            let applied = match &mut self.some {
+                None => blob.apply(&mut self.row),
+                Some(some) => blob.apply_to_some(some),
+            };
+            builds && applied.is_ok()
         });
         self.current = read.then_some(seq);
         self.unreadable += u64::from(!read);

@@ -126,6 +126,17 @@ impl Writer {
         self.give_back(session, outcome).await
     }
 
+    /// Writes the whole file anew without its free space, which takes as much room again while it lasts, and folds the log
+    /// into it. Ticks wait meanwhile: for a file that no daemon writes.
+    ///
+    /// # Errors
+    /// Any [`Error`]; the file is then as it was.
+    pub async fn compact(&mut self) -> Result<(), Error> {
+        let mut session = self.take_session().await?;
+        let outcome = session.compact().await;
+        self.give_back(session, outcome).await
+    }
+
     /// What was done so far.
     #[must_use]
     pub const fn stats(&self) -> WriterStats {

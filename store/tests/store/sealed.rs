@@ -98,6 +98,11 @@ async fn a_damaged_chunk_costs_its_series_its_window() {
         "UPDATE chunk SET data = zeroblob(length(data)) WHERE id = (SELECT min(id) FROM chunk WHERE id > (2 << 32))",
     )
     .await;
+    let complaints = records::reader(&path).complaints().await.unwrap();
+    assert!(
+        complaints.len() == 1 && complaints[0].ends_with("of chunk is damaged: Checksum"),
+        "{complaints:?}"
+    );
     let (ticks, unreadable) = stored(&path).await;
     assert_eq!((ticks.len(), unreadable), (2000, 0));
     let short = ticks.iter().filter(|tick| tick.points.len() + 1 == record(1).points.len()).count();
@@ -176,7 +181,7 @@ async fn several_series_are_answered_in_their_order() {
     for seq in 1..=1500 {
         writer.append(&record(seq)).await.unwrap();
     }
-    let keys: Vec<SeriesKey> = vec![held(0, 8), held(5, 5), used(0)];
+    let keys: Vec<SeriesKey> = vec![held(0, 8), held(5, 5), used(0), held(0, 8)];
     let together = records::reader(&path).histories(&keys, Ts(0), Ts(1_600_000), 100).await.unwrap();
     for (key, spans) in keys.iter().zip(&together) {
         assert_eq!(&records::reader(&path).history(key, Ts(0), Ts(1_600_000), 100).await.unwrap(), spans);
@@ -215,4 +220,27 @@ async fn series_are_found_by_whom_they_belong_to_and_close_when_they_end() {
     let metric = SeriesFilter { metric: Some(Metric::HostAvailableBytes), ..SeriesFilter::default() };
     assert_eq!(of(metric).await.len(), 1);
     assert!(of(SeriesFilter { open: true, ..SeriesFilter::default() }).await.len() < 40);
+}
+
+#[tokio::test]
+async fn an_inventory_says_what_there_is_and_compacting_keeps_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history.db");
+    let mut writer = Writer::new(&path);
+    for seq in 1..=8_600 {
+        writer.append(&light(seq)).await.unwrap();
+    }
+    let live = records::reader(&path).inventory().await.unwrap();
+    assert_eq!((live.tail_ticks + live.sealed_ticks, live.layout), (8_600, 2));
+    assert!(live.series == 6 && live.log_bytes > 0 && live.findings == 0, "{live:?}");
+    assert_eq!((live.oldest_tick, live.newest_tick), (Some(Ts(1000)), Some(Ts(8_600_000))));
+    assert_eq!((live.oldest_minutes, live.oldest_quarters), (Some(Ts(0)), Some(Ts(0))));
+    let before = stored(&path).await;
+    writer.compact().await.unwrap();
+    let compact = records::reader(&path).inventory().await.unwrap();
+    assert!(compact.free_bytes == 0 && compact.bytes <= live.bytes, "{compact:?}");
+    assert_eq!(stored(&path).await, before);
+    // It goes on being written, and gives pages back as before.
+    writer.append(&light(8_601)).await.unwrap();
+    assert_eq!(records::reader(&path).complaints().await.unwrap(), [""; 0]);
 }
