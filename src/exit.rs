@@ -39,7 +39,6 @@ pub(crate) const fn of_level(level: Level) -> u8 {
 pub(crate) fn code(result: anyhow::Result<u8>) -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
-        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // Nothing is left to tell when stderr is closed too.
             let _ = writeln!(std::io::stderr(), "ebbtide: {error:#}");
@@ -53,12 +52,4 @@ fn code_of(error: &anyhow::Error) -> u8 {
         return coded.code;
     }
     if error.downcast_ref::<ConfigError>().is_some() { CONFIG } else { FAILURE }
-}
-
-/// `ebbtide status | head -1` is no failure.
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
-        .any(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
 }

@@ -1,6 +1,6 @@
 //! Writing for people and for scripts.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use serde::Serialize;
 
@@ -9,17 +9,19 @@ use serde::Serialize;
 /// # Errors
 /// When standard output cannot be written.
 pub(crate) fn json<T: Serialize>(value: &T) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
-    Ok(writeln!(out)?)
+    let mut document = serde_json::to_string_pretty(value)?;
+    document.push('\n');
+    Ok(text(&document)?)
 }
 
-/// Prints text as it is.
+/// Prints text as it is. Whoever has heard enough (`ebbtide status | head -1`) changes nothing about the outcome.
 ///
 /// # Errors
 /// When standard output cannot be written.
-pub(crate) fn text(text: &str) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+pub(crate) fn text(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
 }

@@ -66,6 +66,7 @@ impl Message {
             ("EBBTIDE_KIND", Some(finding.key.kind.name().to_owned())),
             ("EBBTIDE_SEVERITY", Some(finding.severity.name().to_owned())),
             ("EBBTIDE_FINGERPRINT", Some(alert.fingerprint.clone())),
+            ("EBBTIDE_IDEMPOTENCY_KEY", Some(self.idempotency_key())),
             ("EBBTIDE_SUMMARY", Some(finding.summary.clone())),
             ("EBBTIDE_GPU_UUID", Some(finding.key.series.gpu.as_str().to_owned())),
             ("EBBTIDE_GPU_INDEX", subject.gpu_index.map(|index| index.to_string())),
@@ -169,6 +170,7 @@ pub(crate) mod tests {
         assert_eq!(of("EBBTIDE_RATE_MIB_PER_MIN").as_deref(), Some("2.000"));
         assert_eq!(of("EBBTIDE_EXHAUSTED_AT_MS").as_deref(), Some("6000"));
         assert_eq!(of("EBBTIDE_PID").as_deref(), Some("4242"));
+        assert_eq!(of("EBBTIDE_IDEMPOTENCY_KEY"), Some(message.idempotency_key()));
         let mut bare = firing();
         bare.alert.finding.rate = None;
         bare.alert.finding.subject = Subject::default();

@@ -69,6 +69,11 @@ fn ms_between(earlier: Ts, later: Ts) -> i64 {
     later.0.saturating_sub(earlier.0).max(0)
 }
 
+/// `then` on the policy's clock, which stands at `now` when it is `at` by wall time.
+fn ago(now: i64, then: Ts, at: Ts) -> i64 {
+    now.saturating_sub(ms_between(then, at))
+}
+
 impl Policy {
     /// No alerts yet.
     #[must_use]
@@ -83,14 +88,19 @@ impl Policy {
     }
 
     /// Compares restored alerts with what the detector holds open after its replay: an alert whose finding is gone
-    /// begins its recovery, and a finding without an alert is treated as just opened.
+    /// begins its recovery, and a finding without an alert has been open for as long as it says.
     pub fn reconcile(&mut self, open: &[Finding], tick: Tick) -> Vec<AlertEvent> {
         self.advance(tick);
         for entry in self.entries.values_mut() {
             entry.findings.retain(|held| open.iter().any(|finding| finding.key == held.key));
         }
         for finding in open {
-            self.take(&FindingEvent::Opened(finding.clone()));
+            let Some(print) = self.take(&FindingEvent::Opened(finding.clone())) else { continue };
+            let now = self.clock.now;
+            if let Some(entry) = self.entries.get_mut(&print).filter(|e| e.alert.state == AlertState::Pending)
+            {
+                entry.open_since = entry.open_since.min(ago(now, finding.opened_at, tick.at));
+            }
         }
         self.judge_all(tick)
     }
@@ -192,7 +202,7 @@ impl Entry {
 
     /// The instants of an earlier run are known by wall time only, so durations across a restart are as good as that.
     fn restored(alert: Alert, config: &PolicyConfig, now: i64, at: Ts) -> Self {
-        let ago = |then: Ts| now.saturating_sub(ms_between(then, at));
+        let ago = |then: Ts| ago(now, then, at);
         let open = alert.finding.resolved_at.is_none() && config.counts(&alert.finding);
         Self {
             findings: if open { vec![alert.finding.clone()] } else { Vec::new() },

@@ -69,3 +69,12 @@ fn a_sink_that_cannot_work_is_found_and_secrets_are_not_printed() {
         assert!(text.contains("example.net") && !text.contains("s3cret"), "{text}");
     }
 }
+
+#[test]
+fn no_file_is_read_from_wherever_the_program_was_started() {
+    let world = World::new();
+    std::fs::create_dir(world.path("ebbtide")).unwrap();
+    world.write("ebbtide/config.toml", "[probe]\nintervall_ms = 500\n");
+    let output = world.ebbtide(&["config", "check"]).env("XDG_CONFIG_HOME", "").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}

@@ -53,6 +53,10 @@ fn one_lost_gpu_of_eight_stops_nothing() {
     let output = world.run(&["status"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stdout(&output).contains("LOST"), "{}", stdout(&output));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let unheard = world.ebbtide(&["status"]).stdout(writer).status().unwrap();
+    assert_eq!(unheard.code(), Some(2), "who does not listen to the end is not told that all is fine");
     let seq = status.tick.seq;
     daemon.wait("samples going on", |s| s.tick.seq > seq + 3);
     assert!(daemon.stop().success());

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::wire::{Level, Status};
+
 /// Below this age a status is fresh, however fast sampling is: a busy machine may delay a few ticks.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -46,6 +48,14 @@ impl Freshness {
     }
 }
 
+/// What a status says once it is too old: what was true then is not known now.
+pub(super) fn outdated(status: &Status, stale: &Stale) -> Status {
+    let mut status = status.clone();
+    status.level = Level::Unknown;
+    status.health.probe.notes.push(stale.to_string());
+    status
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,5 +76,28 @@ mod tests {
         assert_eq!(freshness.age(start + seconds(18)), Err(Stale::Old { seconds: 17 }));
         freshness.note(start + seconds(61));
         assert_eq!(freshness.age(start + seconds(241)), Ok(seconds(180)));
+    }
+
+    #[test]
+    fn what_was_fine_long_ago_is_not_known_to_be_fine() {
+        let status = Status {
+            schema: crate::wire::SCHEMA,
+            version: String::new(),
+            host: String::new(),
+            tick: ebbtide_core::Tick { seq: 1, ..ebbtide_core::Tick::default() },
+            level: Level::Ok,
+            gpus: Vec::new(),
+            machine: ebbtide_core::HostSample {
+                total: Err(ebbtide_core::Absent::NotYet),
+                available: Err(ebbtide_core::Absent::NotYet),
+            },
+            findings: Vec::new(),
+            alerts: Vec::new(),
+            health: crate::wire::Health::default(),
+        };
+        let old = outdated(&status, &Stale::Old { seconds: 90 });
+        assert_eq!(old.level, Level::Unknown);
+        assert!(old.health.probe.notes.iter().any(|note| note.contains("90 s old")), "{old:?}");
+        assert_eq!(old.tick, status.tick);
     }
 }

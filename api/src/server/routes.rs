@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::sync::{Semaphore, watch};
 
 use super::bulletin::Bulletin;
-use super::freshness::Freshness;
+use super::freshness::{Freshness, Stale, outdated};
 use super::{Api, HistoryError, HistorySource};
 use crate::wire::{HistoryQuery, Refusal};
 
@@ -45,6 +45,13 @@ struct Sources {
     freshness: Arc<Mutex<Freshness>>,
     streams: Arc<Semaphore>,
     stopped: watch::Receiver<bool>,
+}
+
+impl Sources {
+    /// The age of the newest status, where it is fresh.
+    fn age(&self) -> Result<Duration, Stale> {
+        self.freshness.lock().unwrap_or_else(PoisonError::into_inner).age(Instant::now())
+    }
 }
 
 pub(super) fn router(api: Api, freshness: Arc<Mutex<Freshness>>, stopped: watch::Receiver<bool>) -> Router {
@@ -106,8 +113,11 @@ impl From<HistoryError> for Refused {
 }
 
 async fn status(State(sources): State<Sources>) -> Result<Response, Refused> {
-    let written = sources.bulletin.written(sources.bulletin.newest())?;
-    Ok(json(written.json()))
+    let mut newest = sources.bulletin.newest();
+    if let Err(stale @ Stale::Old { .. }) = sources.age() {
+        newest = Arc::new(outdated(&newest, &stale));
+    }
+    Ok(json(sources.bulletin.written(newest)?.json()))
 }
 
 fn json(body: Bytes) -> Response {
@@ -130,8 +140,7 @@ async fn frames(State(sources): State<Sources>) -> Result<Response, Refused> {
 }
 
 async fn healthz(State(sources): State<Sources>) -> Result<Json<serde_json::Value>, Refused> {
-    let age = sources.freshness.lock().unwrap_or_else(PoisonError::into_inner).age(Instant::now());
-    match age {
+    match sources.age() {
         Ok(age) => Ok(Json(serde_json::json!({ "age_ms": age.as_millis() as u64 }))),
         Err(stale) => Err(Refused(StatusCode::SERVICE_UNAVAILABLE, stale.to_string())),
     }

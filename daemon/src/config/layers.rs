@@ -58,9 +58,10 @@ impl Sources {
     /// A named file stands in place of both usual files.
     #[must_use]
     pub fn usual(named: Option<PathBuf>) -> Self {
-        let user = std::env::var_os("XDG_CONFIG_HOME")
-            .map(PathBuf::from)
-            .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config")));
+        // An empty or relative one is to be ignored (XDG Base Directory Specification): it would name a file in
+        // whatever directory this was started from.
+        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+        let user = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")));
         let mut optional_files = vec![PathBuf::from("/etc/ebbtide/config.toml")];
         optional_files.extend(user.map(|dir| dir.join("ebbtide/config.toml")));
         Self {

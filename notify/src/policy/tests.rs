@@ -70,6 +70,16 @@ fn an_alert_waits_fires_reminds_and_ends() {
 }
 
 #[test]
+fn a_restart_does_not_begin_the_wait_anew() {
+    let mut policy = policy(RULE);
+    let leak = leak_of(1);
+    policy.restore(Vec::new());
+    let soon = at(u64::try_from(leak.opened_at.0).unwrap() + RULE.for_ms - 1);
+    assert_eq!(policy.reconcile(std::slice::from_ref(&leak), soon), []);
+    assert_eq!(told(&policy.on_tick(at(soon.mono_ms + 1))), [AlertTransition::Firing]);
+}
+
+#[test]
 fn what_comes_and_goes_within_the_waits_is_told_once_or_never() {
     let mut policy = policy(RULE);
     let leak = leak_of(1);
