@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 
 use ebbtide_core::Bytes;
 use ebbtide_engine::kv::{
-    Addressable, Backing, BlockId, Entry, Event, Format, Geometry, HostFile, Layout, Observer, Pool,
-    PoolError, PoolOptions, Row, SequenceId, Side, Swapped, Token, Window,
+    self, Addressable, BlockId, Entry, Event, Format, Geometry, HostFile, Layout, Observer, Pool, PoolError,
+    PoolOptions, Row, SequenceId, Side, Swapped, Token, Window,
 };
 use heap::Heap;
 use model::{Away, Model, Place};
@@ -343,7 +343,7 @@ proptest! {
     #[test]
     #[cfg(not(miri))]
     fn and_the_kernel_counts_what_it_counts((geometry, options) in pools(), steps in steps()) {
-        let pool = Pool::on_host(geometry, Format::F32, Backing::File, options).unwrap();
+        let pool = Pool::on_host(geometry, Format::F32, kv::Backing::File, options).unwrap();
         play(pool, options, &steps);
     }
 }
@@ -356,7 +356,7 @@ proptest! {
     #[cfg(not(miri))]
     fn in_huge_pages_too((_, options) in pools(), steps in steps()) {
         let geometry = Geometry { layers: 40, kv_heads: 8, head_dim: 16 };
-        let pool = Pool::on_host(geometry, Format::F32, Backing::Anonymous, options).unwrap();
+        let pool = Pool::on_host(geometry, Format::F32, kv::Backing::Anonymous, options).unwrap();
         play(pool, options, &steps);
     }
 }
