@@ -223,7 +223,10 @@ impl Author<'_> {
         Finding {
             severity: if soon { Severity::Critical } else { Severity::Warning },
             summary: sentence::leak(rate(rise), lasted, finding.grown.unwrap_or_default(), account),
-            settle: sentence::settle_leak(account).to_owned(),
+            settle: match self.series.part {
+                SeriesPart::Host(_) => sentence::SETTLE_HOST.to_owned(),
+                _ => sentence::settle_leak(account).to_owned(),
+            },
             ..finding
         }
     }

@@ -22,6 +22,8 @@ const EVENTLESS_RUNG: usize = 5;
 const UNEXPLAINED_SHARE: f64 = 0.3;
 /// Blocks that a longer past must hold to say whether a rise slows down in it.
 const LONG_PAST: usize = 24;
+/// What a running request may hold outside the counter beyond what was learnt of it, in MiB: activations are 0 to 4.
+const REQUEST_MIB: f64 = 4.0;
 /// Calm before a rise must have lasted so long, in seconds, and no less than the rise itself.
 const MIN_CALM_S: f64 = 600.0;
 /// How far calm may stray from the level that the rise began at, as a share of what was gained.
@@ -164,7 +166,11 @@ impl Scene<'_> {
     pub(crate) fn unexplained(&self, rung: usize) -> Result<Rise, Refusal> {
         let rise = match self.account {
             Account::Unknown => self.raw(rung)?,
-            Account::OnDemand { .. } => self.judged(rung, self.quieter_residual(rung))?,
+            Account::OnDemand { .. } => {
+                let rise = self.judged(rung, self.quieter_residual(rung))?;
+                self.outgrows_requests(&rise)?;
+                rise
+            }
             Account::Unlearned => {
                 let rise = self.judged(rung, Basis::Residual)?;
                 self.raw(rung)?;
@@ -180,6 +186,16 @@ impl Scene<'_> {
             Some(longer) if rise::slows_in_the_long_run(&longer) => Err(Refusal::Slowing),
             _ => Ok(rise),
         }
+    }
+
+    /// Whether most of a rise would be left if each request that runs more at its end than at its beginning held as much
+    /// as requests ever do outside the counter: what one of them holds is learnt from noisy increments, and over a
+    /// day's tide an error of it looks like a rise.
+    fn outgrows_requests(&self, rise: &Rise) -> Result<(), Refusal> {
+        let running = |block: &Block| block.running.get().map(f64::from);
+        let more = self.ladder.series(rise.rung, RING, running).map_or(0.0, |series| rise_mib(&series));
+        let grown = rise.line.slope * (rise.until - rise.from);
+        if more.max(0.0) * REQUEST_MIB > UNEXPLAINED_SHARE * grown { Err(Refusal::Uneven) } else { Ok(()) }
     }
 
     /// All blocks of a rung, gaps or not, if there are so many at least.

@@ -39,6 +39,9 @@ pub(crate) const fn settle_leak(account: Account) -> &'static str {
     }
 }
 
+/// What would settle whether host memory leaks.
+pub(crate) const SETTLE_HOST: &str = "Compare two maps of the process an hour apart (/proc/PID/smaps): an anonymous region that grew is a leak, a file that is cached comes back under pressure. The GPU's memory is judged apart.";
+
 /// Growth, and why it is not called a leak.
 pub(crate) fn growth(rate: ByteRate, lasted_s: f64, reserve: Reserve) -> String {
     let why = match reserve {

@@ -24,7 +24,7 @@ const SHOWN_RUNG: usize = 6;
 /// too young to be judged.
 const WARMING_MIB: f64 = 256.0;
 /// For so long, in seconds, a level is said to be newly found; no shorter than growth took to find it.
-const SETTLED_S: f64 = 600.0;
+const SETTLED_S: f64 = 1800.0;
 /// A level that was found and then lost by this share was none.
 const LEVEL_LOSS: f64 = 0.02;
 

@@ -3,6 +3,7 @@
 mod demo;
 mod families;
 mod fast;
+mod golden;
 
 mod player;
 mod properties;

@@ -1,0 +1,191 @@
+//! What a person reads: one history for each thing that can be said, and the words for it.
+
+use std::fmt::Write;
+
+use ebbtide_core::{Absent, Reading};
+use ebbtide_core::{
+    Bytes, EventKind, FindingEvent, GpuUuid, KvSemantics, ProcKey, SeriesPart, SeriesRef, Tick, Ts,
+};
+use ebbtide_detect::{DetectConfig, Detector, Load, Observation};
+
+use crate::player::bytes;
+
+const CARD: f64 = 81_920.0;
+const ABSENT: Absent = Absent::NotSupported;
+
+/// A history by its shape: seconds, interval, and at each instant the memory, the load and the event.
+struct History<'a> {
+    seconds: u32,
+    interval: u32,
+    part: SeriesPart,
+    owners: Reading<u32>,
+    used: &'a dyn Fn(f64) -> f64,
+    load: &'a dyn Fn(f64) -> Load,
+    event: &'a dyn Fn(u32) -> Option<EventKind>,
+}
+
+fn quiet(used: &dyn Fn(f64) -> f64) -> History<'_> {
+    History {
+        seconds: 3600,
+        interval: 1,
+        part: SeriesPart::Device,
+        owners: Err(ABSENT),
+        used,
+        load: &|_| Load::absent(ABSENT),
+        event: &|_| None,
+    }
+}
+
+/// The last word of the judgement and of each finding that opened, with the minute it opened in.
+fn told(name: &str, history: &History<'_>) -> String {
+    let series = SeriesRef { gpu: GpuUuid::new("GPU-0"), part: history.part };
+    let mut detector = Detector::new(series, &DetectConfig::default());
+    let mut lines = String::new();
+    for seconds in (0..history.seconds).step_by(history.interval as usize) {
+        let at = f64::from(seconds);
+        let events: Vec<EventKind> = (history.event)(seconds).into_iter().collect();
+        let said = detector.observe(&Observation {
+            tick: Tick {
+                seq: u64::from(seconds),
+                at: Ts(i64::from(seconds) * 1000),
+                mono_ms: u64::from(seconds) * 1000,
+            },
+            value: Ok(bytes((history.used)(at))),
+            capacity: Ok(bytes(CARD)),
+            load: (history.load)(at),
+            owners: history.owners,
+            events: &events,
+        });
+        for event in said {
+            if let FindingEvent::Opened(finding) = event {
+                let (kind, minute) = (finding.key.kind.name(), seconds / 60);
+                let _ =
+                    writeln!(lines, "  {minute} min, {kind}: {}\n    {}", finding.summary, finding.settle);
+            }
+        }
+    }
+    let judgement = detector.judgement();
+    format!("{name}: {}\n  {}\n{lines}", judgement.diagnosis.name(), judgement.summary)
+}
+
+fn load(kv: f64, pool: f64, running: u32) -> Load {
+    Load {
+        kv_used: Ok(bytes(kv)),
+        kv_pool: Ok(bytes(pool)),
+        running: Ok(running),
+        waiting: Ok(0),
+        semantics: KvSemantics::Referenced,
+    }
+}
+
+/// Half an hour of calm, then growth.
+fn later(at: f64, grown: impl Fn(f64) -> f64) -> f64 {
+    if at < 1800.0 { 30_000.0 } else { 30_000.0 + grown(at - 1800.0) }
+}
+
+#[test]
+fn slopes_in_words() {
+    let host = SeriesPart::Host(ProcKey { pid: 7, start_ticks: None });
+    let tide = |at: f64| 4000.0 * (at / 200.0).fract();
+    let all = [
+        told("steady", &quiet(&|_| 30_000.0)),
+        told("a fast leak", &quiet(&|at| later(at, |t| 4.0 * t))),
+        told(
+            "a leak behind a tide",
+            &History {
+                load: &|at| load(tide(at), 8000.0, 8),
+                ..quiet(&|at| later(at, |t| 0.2 * t) + tide(at))
+            },
+        ),
+        told("a leak of host memory", &History { part: host, ..quiet(&|at| 9000.0 + 0.5 * at) }),
+        told(
+            "growth that slows down",
+            &History { seconds: 2700, ..quiet(&|at| later(at, |t| 6000.0 * (1.0 - (-t / 600.0).exp()))) },
+        ),
+        told(
+            "growth that has ended",
+            &History { seconds: 2700, ..quiet(&|at| later(at, |t| 10.0 * t.min(150.0))) },
+        ),
+        told("a young process", &History { seconds: 20, ..quiet(&|at| 400.0 + 800.0 * at) }),
+        told(
+            "a pool that is reserved",
+            &History { load: &|at| load(tide(at), 8000.0, 8), ..quiet(&|_| 60_000.0) },
+        ),
+        told(
+            "a pool that fills",
+            &History {
+                seconds: 600,
+                load: &|at| load(10.0 * at, 20_000.0, 8),
+                ..quiet(&|at| 30_000.0 + 10.0 * at)
+            },
+        ),
+    ];
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn events_and_owners_in_words() {
+    let each = |period: u32, kind: EventKind| {
+        move |at: u32| (at > 0 && at.is_multiple_of(period)).then(|| kind.clone())
+    };
+    let exits = each(1800, EventKind::EngineExit);
+    let wakes = each(1800, EventKind::Wake);
+    let sleep = |at: u32| (at == 600).then_some(EventKind::Sleep);
+    let end = |at: u32| (at == 600).then_some(EventKind::ProcessExit);
+    let stairs = |at: f64| 8000.0 + 300.0 * (at / 1800.0).floor();
+    let falls = |to: f64| move |at: f64| if at < 600.0 { 22_000.0 } else { to };
+    let all = [
+        told(
+            "more stays at each exit",
+            &History { seconds: 10_800, interval: 5, event: &exits, ..quiet(&stairs) },
+        ),
+        told(
+            "a leak at each wake",
+            &History { seconds: 10_800, interval: 5, event: &wakes, ..quiet(&stairs) },
+        ),
+        told("a sleep that frees too little", &History { event: &sleep, ..quiet(&falls(16_000.0)) }),
+        told("a sleep that frees what it should", &History { event: &sleep, ..quiet(&falls(1200.0)) }),
+        told("memory left by a process", &History { event: &end, ..quiet(&falls(9000.0)) }),
+        told(
+            "memory without an owner",
+            &History { part: SeriesPart::Unattributed, owners: Ok(0), ..quiet(&|_| 3000.0) },
+        ),
+        told(
+            "blocks held at idle",
+            &History { load: &|at| load(900.0, 8000.0, u32::from(at < 1200.0)), ..quiet(&|_| 60_000.0) },
+        ),
+        told(
+            "the last of the room",
+            &History { seconds: 36_000, interval: 5, ..quiet(&|at| CARD - 1600.0 + 0.04 * at) },
+        ),
+    ];
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn a_release_followed_by_a_new_beginning_is_nobodys_fault() {
+    let mut detector = Detector::new(
+        SeriesRef { gpu: GpuUuid::new("GPU-0"), part: SeriesPart::Device },
+        &DetectConfig::default(),
+    );
+    for seconds in 0..3600_u32 {
+        let event = match seconds {
+            600 => Some(EventKind::ProcessExit),
+            700 => Some(EventKind::ProcessStart),
+            _ => None,
+        };
+        let said = detector.observe(&Observation {
+            tick: Tick {
+                seq: u64::from(seconds),
+                at: Ts(i64::from(seconds) * 1000),
+                mono_ms: u64::from(seconds) * 1000,
+            },
+            value: Ok(Bytes::from_mib(if (600..700).contains(&seconds) { 400 } else { 60_000 })),
+            capacity: Ok(bytes(CARD)),
+            load: Load::absent(ABSENT),
+            owners: Err(ABSENT),
+            events: event.as_slice(),
+        });
+        assert!(said.is_empty(), "{said:?}");
+    }
+}
