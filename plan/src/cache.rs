@@ -28,7 +28,7 @@ impl<'m> Cache<'m> {
         let mut cache =
             Self { model, deployment, groups, group_size: 0, block: deployment.block_tokens.max(1) };
         if cache.is_vllm() {
-            cache.group_size = group_size(&cache.kinds());
+            cache.group_size = group_size(&cache.kinds(), deployment.engine);
             cache.block = cache.page_tokens();
         }
         cache
@@ -144,12 +144,15 @@ fn blocks(tokens: u64, block: u64) -> u64 {
 }
 
 /// vLLM cuts the layers of each kind into groups of one size, that of the rarest kind, or of the most frequent one
-/// where that has less than a quarter more; what is missing in the last group is padded.
-fn group_size(kinds: &[u64]) -> u64 {
+/// where that has hardly more (less than half more; before 0.21 less than a quarter). What is missing in the last
+/// group is padded.
+fn group_size(kinds: &[u64], engine: Engine) -> u64 {
     let (Some(&least), Some(&most)) = (kinds.iter().min(), kinds.iter().max()) else { return 0 };
+    // Quarters of the rarest kind's layers.
+    let hardly_more = if engine == Engine::Vllm020 { 5 } else { 6 };
     match kinds.len() {
         0 | 1 => 0,
-        _ if most.saturating_mul(4) < least.saturating_mul(5) => most,
+        _ if most.saturating_mul(4) < least.saturating_mul(hardly_more) => most,
         _ => least,
     }
 }

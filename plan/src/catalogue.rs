@@ -88,8 +88,10 @@ pub fn find(name: &str) -> Result<Entry, NameError> {
     if let Some((entry, _)) = called(&words(name)).or_else(|| called(&wanted)) {
         return Ok(entry.clone());
     }
-    let holds =
-        |spelling: &Vec<String>| !wanted.is_empty() && wanted.iter().all(|word| spelling.contains(word));
+    let holds = |spelling: &Vec<String>| {
+        let sized = spelling.iter().all(|word| !SIZES.contains(&word.as_str()) || wanted.contains(word));
+        !wanted.is_empty() && sized && wanted.iter().all(|word| spelling.contains(word))
+    };
     let found: Vec<&Entry> =
         spelt.iter().filter(|(_, spellings)| spellings.iter().any(holds)).map(|(entry, _)| entry).collect();
     match found.as_slice() {
@@ -132,6 +134,9 @@ fn without_owner(name: &str) -> &str {
 /// Words that say how a model was tuned, which changes nothing here.
 const IDLE: [&str; 11] =
     ["instruct", "chat", "it", "hf", "base", "meta", "model", "bf16", "fp16", "decoder", "nvidia"];
+
+/// Words that stand for another size: a name without one of them does not mean the model that has it.
+const SIZES: [&str; 2] = ["lite", "mini"];
 
 /// Lower-case words: letters, or a number with its dots and the unit that follows it.
 fn words(name: &str) -> Vec<String> {
@@ -201,6 +206,9 @@ mod tests {
             matches!(find("qwen3"), Err(NameError::Ambiguous { candidates, .. }) if candidates.len() > 3)
         );
         assert!(matches!(find("llama-9-1t"), Err(NameError::Unknown { close, .. }) if !close.is_empty()));
+        assert!(
+            matches!(find("deepseek-v2"), Err(NameError::Unknown { close, .. }) if close.contains(&"DeepSeek-V2-Lite"))
+        );
         assert!(matches!(find(""), Err(NameError::Unknown { .. })));
     }
 }

@@ -151,3 +151,16 @@ fn a_page_of_attention_is_as_large_as_a_recurrent_state() {
     let model = catalogue::find("qwen3-next-80b").unwrap().model().unwrap();
     assert_eq!(Cache::new(&model, Deployment::new(Engine::Vllm, KvType::F16)).block_tokens(), 544);
 }
+
+#[test]
+fn a_draft_layer_pads_its_kind_or_is_padded() {
+    // 12 windowed layers and 12 full ones with a draft's: 13 of each, not 12 and 24.
+    let mut model = catalogue::find("gpt-oss-20b").unwrap().model().unwrap();
+    model.draft_layers = 1;
+    let deployment = Deployment { draft: true, ..Deployment::new(Engine::Vllm, KvType::F16) };
+    assert_eq!(Cache::new(&model, deployment).per_token().0, 26 * 2048);
+    // A draft model of its own shape and reach comes on top, with its own layers.
+    let both = catalogue::find("llama-3.1-70b").unwrap().model().unwrap();
+    let both = both.with_draft(&catalogue::find("llama-3.2-1b").unwrap().model().unwrap());
+    assert_eq!(both.kv_per_token(KvType::F16).0, 327_680 + 32_768);
+}

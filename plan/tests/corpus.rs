@@ -171,3 +171,23 @@ fn weights_follow_from_the_configuration() {
         assert!((low..=0.01).contains(&error(start)), "{}: {:+.4}", start.name(), error(start));
     }
 }
+
+#[test]
+fn as_many_requests_fit_into_the_logged_pool_as_the_log_says() {
+    let starts = starts();
+    let error = |start: &Start| {
+        let context: u64 = start.row["max_len"].parse().unwrap();
+        let request = Cache::new(&start.model, start.deployment).request(context).0 as f64;
+        let ours = start.gib("kv_gib") * GIB as f64 / request;
+        ours / start.row["conc"].parse::<f64>().unwrap() - 1.0
+    };
+    let whole: Vec<_> = starts.iter().filter(|start| start.deployment.pp == 1).collect();
+    print_worst(
+        "requests at the longest context, %",
+        whole.iter().map(|s| (s.group(), error(s) * 100.0, s.name())),
+    );
+    for start in whole {
+        // The log rounds the pool to 0.01 GiB and the requests to 0.01.
+        assert!(error(start).abs() < 0.004, "{}: {:+.4}", start.name(), error(start));
+    }
+}
