@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::commands::db::{DbCommand, ImportArgs};
 use crate::commands::plan::PlanArgs;
 use crate::exit;
 
@@ -37,6 +38,11 @@ pub(crate) enum Command {
     Plan(Box<PlanArgs>),
     /// See it work on this machine, without a GPU: a workload that leaks, and ebbtide finding it
     Demo(DemoArgs),
+    /// A database: what it holds, whether it is sound, its values as CSV or JSON
+    #[command(subcommand)]
+    Db(DbCommand),
+    /// Take what others have recorded into a database: an export, answers of Prometheus, a log
+    Import(ImportArgs),
     /// Look at the configuration
     #[command(subcommand)]
     Config(ConfigCommand),

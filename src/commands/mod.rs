@@ -3,9 +3,11 @@
 mod check;
 mod config;
 mod daemon;
+pub(crate) mod db;
 mod demo;
+mod import;
 pub(crate) mod plan;
-mod status;
+pub(crate) mod status;
 mod top;
 mod workload;
 
@@ -23,6 +25,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<u8> {
         Command::Check(args) => check::run(args),
         Command::Plan(args) => plan::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Db(command) => db::run(command),
+        Command::Import(args) => import::run(&args),
         Command::Config(ConfigCommand::Check { config, json }) => config::check(config, json),
         Command::Workload(args) => workload::run(&args),
     }

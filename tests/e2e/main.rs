@@ -4,6 +4,7 @@
 
 mod check;
 mod configuration;
+mod db;
 mod faults;
 mod kill;
 mod plan;
