@@ -59,7 +59,9 @@ impl Drop for Feed {
 fn watch(client: &Mutex<Box<dyn Client>>, events: &SyncSender<Event>, stopped: &Receiver<()>) {
     let mut pause = FIRST_PAUSE;
     loop {
-        let ended = lock(client).watch().and_then(|statuses| hand_on(statuses, events, &mut pause));
+        // The lock ends with this line: held for as long as statuses come, it would leave no question answered.
+        let opened = lock(client).watch();
+        let ended = opened.and_then(|statuses| hand_on(statuses, events, &mut pause));
         let why = match ended {
             Ok(End::Dashboard) => return,
             Ok(End::Daemon) => "the daemon has ended the connection".to_owned(),

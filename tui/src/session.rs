@@ -138,6 +138,7 @@ mod tests {
     use ratatui::layout::Rect;
     use ratatui::{TerminalOptions, Viewport};
     use std::num::NonZero;
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// Longer than any machine needs; reaching it is a failure.
@@ -242,5 +243,40 @@ mod tests {
                 |t| matches!(&t.past, Past::Unavailable(why) if why.contains("no store is open")),
             )
         });
+    }
+
+    /// A daemon that answers questions and whose stream goes on until the other end of `held` is dropped.
+    struct Lasting {
+        held: Mutex<Receiver<()>>,
+    }
+
+    impl Client for Lasting {
+        fn status(&self) -> Result<Status, ClientError> {
+            Ok(world::calm(0))
+        }
+
+        fn history(&self, query: &HistoryQuery) -> Result<History, ClientError> {
+            Ok(History { series: query.series.clone(), spans: Vec::new() })
+        }
+
+        fn watch(&self) -> Result<StatusStream, ClientError> {
+            let held = std::mem::replace(&mut *self.held.lock().unwrap(), sync_channel(0).1);
+            let wait = move || {
+                // Only ever the hang-up.
+                let _ = held.recv();
+                None
+            };
+            Ok(Box::new(std::iter::once(Ok(world::calm(1))).chain(std::iter::from_fn(wait))))
+        }
+    }
+
+    #[test]
+    fn the_past_arrives_while_the_present_goes_on() {
+        let look = look();
+        let (hold, held) = sync_channel(0);
+        let (mut session, _sender) = start(Lasting { held: Mutex::new(held) }, &look);
+        until(&mut session, |m| m.trace.as_ref().is_some_and(|t| t.past == Past::Known));
+        assert_eq!(session.model.link, Link::Live);
+        drop(hold);
     }
 }
