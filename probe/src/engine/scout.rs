@@ -21,8 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(15);
 const REST: Duration = Duration::from_secs(60);
 /// What answered as no engine is left alone for this long.
 const REFUSED_FOR: Duration = Duration::from_secs(600);
-/// What did not answer is asked again sooner: the engine may be loading.
-const SILENT_FOR: Duration = Duration::from_secs(60);
+/// What did not answer is asked again at the next look: the engine may be loading, or its network just coming up.
+const SILENT_FOR: Duration = Duration::from_secs(10);
 /// Sockets tried in one look: an engine has a handful, and the rest waits for the next look.
 const TRIED_AT_ONCE: usize = 32;
 /// Sockets remembered as no engine's.
