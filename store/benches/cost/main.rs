@@ -54,7 +54,8 @@ async fn store(path: &Path, ticks: u64) -> Load {
         Some(bytes) => line("device writes a tick, KiB", bytes as f64 / 1024.0 / ticks as f64, "<= 12"),
         None => println!("device writes: this kernel does not count them"),
     }
-    line("longest wait for an acknowledgement, ms", cost.worst.as_secs_f64() * 1e3, "<= 100");
+    line("longest tick with its housekeeping, ms", cost.worst.as_secs_f64() * 1e3, "<= 100");
+    line("  CPU of the busiest, ms", cost.busiest.as_secs_f64() * 1e3, "");
     writer.close().await;
     load
 }
@@ -62,19 +63,23 @@ async fn store(path: &Path, ticks: u64) -> Load {
 struct Cost {
     cpu: Duration,
     worst: Duration,
+    /// Most CPU time between giving a tick and its acknowledgement with what is done after it.
+    busiest: Duration,
     written: Option<u64>,
 }
 
 async fn append(writer: &mut Writer, load: &mut Load, ticks: u64) -> Cost {
-    let mut cost = Cost { cpu: Duration::ZERO, worst: Duration::ZERO, written: None };
+    let mut cost =
+        Cost { cpu: Duration::ZERO, worst: Duration::ZERO, busiest: Duration::ZERO, written: None };
     let before = account::written();
     for _ in 0..ticks / BATCH {
         let records: Vec<_> = (0..BATCH).map(|_| load.next()).collect();
         let used = account::cpu_time();
         for record in &records {
-            let begun = Instant::now();
+            let (begun, spent) = (Instant::now(), account::cpu_clock());
             writer.append(record).await.unwrap();
             cost.worst = cost.worst.max(begun.elapsed());
+            cost.busiest = cost.busiest.max(account::cpu_clock().saturating_sub(spent));
         }
         cost.cpu += account::cpu_time().saturating_sub(used);
     }
@@ -162,7 +167,8 @@ async fn year(path: &Path) {
     let mut writer = Writer::new(path);
     let cost = append(&mut writer, &mut load, YEAR).await;
     writer.close().await;
-    line("longest retention step of a year, ms", cost.worst.as_secs_f64() * 1e3, "<= 100");
+    line("longest tick of a year with retention, ms", cost.worst.as_secs_f64() * 1e3, "<= 100");
+    line("  CPU of the busiest, ms", cost.busiest.as_secs_f64() * 1e3, "");
     let reader = Reader::new(path, Duration::from_secs(60));
     let (from, to) = (load.at(0), load.at(YEAR));
     for (count, wanted) in [(1, "<= 2"), (40, "<= 50")] {
