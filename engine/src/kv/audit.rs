@@ -116,8 +116,9 @@ impl<M> Pool<M> {
         let mut in_tables = vec![0; self.blocks.capacity()];
         let resident = self.tables.iter().flat_map(Table::resident);
         resident.for_each(|(_, block)| in_tables[block.index()] += 1);
-        for (block, held) in (0..).map(BlockId).zip(&in_tables) {
-            let held = held + self.forgotten.get(&block).copied().unwrap_or(0);
+        let mut held = in_tables.clone();
+        self.forgotten.iter().for_each(|(block, lost)| held[block.index()] += lost);
+        for (block, held) in (0..).map(BlockId).zip(held) {
             let counted = self.blocks.references(block);
             if counted != held {
                 return Err(Discrepancy::References { block, counted, held });
@@ -175,4 +176,60 @@ impl<M> Pool<M> {
 
 fn total(what: &'static str, expected: u64, found: u64) -> Result<(), Discrepancy> {
     if expected == found { Ok(()) } else { Err(Discrepancy::Total { what, expected, found }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::{BLOCK_TOKENS, Backing, Entry, Format, Geometry, PoolOptions, SequenceId};
+
+    const TOKENS: [u32; 2 * BLOCK_TOKENS] = [7; 2 * BLOCK_TOKENS];
+
+    /// A used and a cached block that can be found, a used one that cannot, and free ones.
+    fn pool() -> (Pool, SequenceId) {
+        let geometry = Geometry { layers: 1, kv_heads: 1, head_dim: 4 };
+        let options = PoolOptions::with_capacity(6);
+        let mut pool = Pool::on_host(geometry, Format::F16, Backing::File, options).unwrap();
+        let closed = pool.open();
+        pool.append(closed, TOKENS.len()).unwrap();
+        pool.publish(closed, &TOKENS).unwrap();
+        pool.close(closed).unwrap();
+        let open = pool.open_with_prefix(&TOKENS[..BLOCK_TOKENS]);
+        pool.append(open, 1).unwrap();
+        (pool, open)
+    }
+
+    fn found(defect: impl FnOnce(&mut Pool, BlockId, SequenceId)) -> Discrepancy {
+        let (mut pool, open) = pool();
+        let block = pool.table(open).unwrap().resident().next().unwrap().1;
+        defect(&mut pool, block, open);
+        pool.audit().unwrap_err()
+    }
+
+    #[test]
+    fn sound_books_balance() {
+        let account = pool().0.audit().unwrap();
+        assert_eq!(account, Account { pool: 6, tables: 2, cached: 1, free: 3 });
+    }
+
+    #[test]
+    fn every_kind_of_defect_is_found() {
+        let twice = found(|pool, block, _| pool.blocks.retain(block));
+        assert!(matches!(twice, Discrepancy::References { counted: 2, held: 1, .. }), "{twice}");
+        let lost = found(|pool, _, open| {
+            pool.tables.get_mut(open).unwrap().entries[0] = Entry::Dropped;
+        });
+        assert!(matches!(lost, Discrepancy::References { counted: 1, held: 0, .. }), "{lost}");
+        let freed = found(|pool, block, _| {
+            pool.blocks.set_hash(block, None);
+            pool.blocks.release(block);
+        });
+        assert!(matches!(freed, Discrepancy::References { counted: 0, held: 1, .. }), "{freed}");
+        let both = found(|pool, block, _| assert_eq!(pool.blocks.extents_mut().put(block), None));
+        assert!(matches!(both, Discrepancy::States { states: 2, .. }), "{both}");
+        let unfound = found(|pool, block, _| pool.prefixes.remove(pool.blocks.hash(block).unwrap()));
+        assert!(matches!(unfound, Discrepancy::Prefix { .. }), "{unfound}");
+        let unsaid = found(|pool, _, _| pool.counters.allocated += 1);
+        assert!(matches!(unsaid, Discrepancy::Total { expected: 3, found: 4, .. }), "{unsaid}");
+    }
 }
