@@ -122,7 +122,8 @@ fn offload(question: &Question<'_>, now: Bytes) -> Option<Lever> {
         .division()
         .map(|gpu| gpu.pool.low.0.checked_div(cache.request(question.load.context).0).unwrap_or(requests));
     let parked = (requests / 2).max(requests.saturating_sub(fit.unwrap_or(requests)));
-    if parked == 0 {
+    // What is parked must come back to somewhere.
+    if parked == 0 || fit == Some(0) {
         return None;
     }
     let request = cache.request(question.load.context);

@@ -53,6 +53,21 @@ fn a_7b_model_with_sixteen_requests_of_8k_does_not() {
 }
 
 #[test]
+fn nothing_is_parked_where_nothing_could_come_back() {
+    let asked = |context| {
+        let deployment = Deployment::new(Engine::Vllm, KvType::F16);
+        ask(&model("llama-3.1-8b"), deployment, Load { context, requests: 64 }, "24g")
+    };
+    let offload = |answer: &Answer| answer.levers.iter().find(|lever| lever.name == "offload").cloned();
+    // A request of 8K takes 1 GiB; what the pool does not hold waits in host memory.
+    let some = asked(8192);
+    let waiting = 64 - some.max_requests.unwrap();
+    assert_eq!(offload(&some).unwrap().host_bytes, Some(Bytes(waiting * GIB)));
+    let none = asked(65_536);
+    assert_eq!((none.max_requests, offload(&none)), (Some(0), None));
+}
+
+#[test]
 fn without_a_card_or_weights_nothing_is_claimed() {
     let model = model("jamba");
     let deployment = Deployment::new(Engine::Vllm, KvType::F16);
