@@ -77,3 +77,41 @@ impl Prefixes {
         self.nodes.remove(&hash);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONES: BlockTokens = [1; BLOCK_TOKENS];
+    const TWOS: BlockTokens = [2; BLOCK_TOKENS];
+
+    #[test]
+    fn a_block_is_found_after_its_own_prefix_only() {
+        let mut prefixes = Prefixes::default();
+        let (first, is_new) = prefixes.insert(Hash::ROOT, &ONES, BlockId(3));
+        assert!(is_new);
+        assert_eq!(prefixes.insert(Hash::ROOT, &ONES, BlockId(4)), (first, false));
+        let (second, _) = prefixes.insert(first, &ONES, BlockId(5));
+        assert_eq!(prefixes.find(Hash::ROOT, &ONES), Some((first, BlockId(3))));
+        assert_eq!(prefixes.find(first, &ONES), Some((second, BlockId(5))));
+        assert_eq!((prefixes.find(second, &ONES), prefixes.find(Hash::ROOT, &TWOS)), (None, None));
+        prefixes.remove(first);
+        assert_eq!((prefixes.find(Hash::ROOT, &ONES), prefixes.len()), (None, 1));
+    }
+
+    #[test]
+    fn equal_hashes_alone_are_not_believed() {
+        let mut prefixes = Prefixes::default();
+        let hash = prefixes.chain(Hash::ROOT, &ONES);
+        prefixes.nodes.insert(hash, Node { block: BlockId(1), before: Hash::ROOT, tokens: TWOS });
+        assert_eq!(prefixes.find(Hash::ROOT, &ONES), None);
+        prefixes.nodes.insert(hash, Node { block: BlockId(1), before: Hash(9), tokens: ONES });
+        assert_eq!(prefixes.find(Hash::ROOT, &ONES), None);
+    }
+
+    #[test]
+    fn each_pool_hashes_in_its_own_way() {
+        let (one, other) = (Prefixes::default(), Prefixes::default());
+        assert_ne!(one.chain(Hash::ROOT, &ONES), other.chain(Hash::ROOT, &ONES));
+    }
+}
