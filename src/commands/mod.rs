@@ -5,7 +5,6 @@ mod config;
 mod daemon;
 pub(crate) mod db;
 mod demo;
-pub(crate) mod plan;
 mod import;
 pub(crate) mod plan;
 pub(crate) mod status;
