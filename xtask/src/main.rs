@@ -18,7 +18,7 @@ const USAGE: &str = "\
 usage: cargo xtask tidy
        cargo xtask incidents [--binary PATH] [--basis measured,levels] [--only ID] [--json]
        cargo xtask bench-detect [--quick | --scale F] [--seeds A..B] [--families N01,P,...]
-                                [--parts ordinary,stress,...] [--tune] [--write]
+                                [--parts ordinary,stress,...] [--tune] [--draw] [--write]
        cargo xtask engines [--check]
 
 tidy          checks layers, licences, budgets and papers; one line a violation

@@ -17,6 +17,7 @@ mod gates;
 mod levels;
 mod minutes;
 mod pace;
+mod pictures;
 mod play;
 mod report;
 mod sampling;
@@ -29,7 +30,7 @@ use contest::{Entry, Rival};
 use gates::Gates;
 use play::Job;
 
-/// Where `--write` puts the tables.
+/// Where `--write` puts the tables; the pictures lie beside it.
 const PAPER: &str = "docs/detection.md";
 const BEGIN: &str = "<!-- bench-detect: begin -->";
 const END: &str = "<!-- bench-detect: end -->";
@@ -65,6 +66,8 @@ struct Arguments {
     /// How many seeds are played, as a share of those of a whole run.
     scale: Option<f64>,
     tune: bool,
+    /// Only draw the pictures.
+    draw: bool,
     write: bool,
 }
 
@@ -81,6 +84,7 @@ impl Arguments {
                 "--quick" => parsed.scale = Some(QUICK),
                 "--scale" => parsed.scale = Some(scale(value()?)?),
                 "--tune" => parsed.tune = true,
+                "--draw" => parsed.draw = true,
                 "--write" => parsed.write = true,
                 other => bail!("unknown argument {other:?}\n{}", crate::USAGE),
             }
@@ -165,6 +169,10 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<ExitCode> {
         write!(out, "{}", tuning::run(arguments.seeds.clone().unwrap_or(0..12)))?;
         return Ok(ExitCode::SUCCESS);
     }
+    if arguments.draw {
+        pictures::write(root)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let begun = Instant::now();
     let text = sections(root, &arguments, |part, seconds| {
         // A closed standard error leaves nobody to tell.
@@ -173,6 +181,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<ExitCode> {
     writeln!(out, "{text}\nin {:.0} s", begun.elapsed().as_secs_f64())?;
     if arguments.write {
         write_paper(&root.join(PAPER), &text)?;
+        pictures::write(root)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -186,7 +195,11 @@ fn sections(root: &Path, arguments: &Arguments, tell: impl Fn(&str, f64)) -> Res
         text.push_str(&part(&bench, &mut gates)?);
         tell(name, begun.elapsed().as_secs_f64());
     }
-    Ok(format!("{gates}{text}"))
+    let played = match &arguments.seeds {
+        Some(seeds) => format!("Seeds {} to {}", seeds.start, seeds.end - 1),
+        None => format!("Seeds from {} on, scale {}", Plan::FIRST, arguments.scale.unwrap_or(1.0)),
+    };
+    Ok(format!("{played}.\n\n{gates}{text}"))
 }
 
 /// What the parts are played with.

@@ -41,6 +41,8 @@ pub(super) struct Played {
     pub(super) forecasts: Alarms,
     /// When growth was said to have become faster.
     pub(super) changes: Alarms,
+    /// Each finding that opened, with the second.
+    pub(super) opened: Vec<(u64, &'static str)>,
     pub(super) claim: Option<Claim>,
     /// The cause that stood at the end.
     pub(super) diagnosis: &'static str,
@@ -108,6 +110,7 @@ struct Player {
     losses: Watch,
     forecasts: Watch,
     changes: Watch,
+    opened: Vec<(u64, &'static str)>,
     claim: Option<Claim>,
     room_at_onset: Option<f64>,
     room_at_alert: Option<f64>,
@@ -125,6 +128,7 @@ impl Player {
             losses: Watch::default(),
             forecasts: Watch::default(),
             changes: Watch::default(),
+            opened: Vec::new(),
             claim: None,
             room_at_onset: None,
             room_at_alert: None,
@@ -175,8 +179,11 @@ impl Player {
                 FindingEvent::Resolved(_) => watch.resolved(second),
             }
         }
-        if matches!(event, FindingEvent::Opened(_)) && ALARMS.contains(&kind) && self.claim.is_none() {
-            self.claim = self.claim_of(finding);
+        if matches!(event, FindingEvent::Opened(_)) {
+            self.opened.push((second, kind));
+            if ALARMS.contains(&kind) && self.claim.is_none() {
+                self.claim = self.claim_of(finding);
+            }
         }
     }
 
@@ -202,6 +209,7 @@ impl Player {
             alarms: self.losses.finish(self.second + 1),
             forecasts: self.forecasts.finish(self.second + 1),
             changes: self.changes.finish(self.second + 1),
+            opened: self.opened,
             claim: self.claim,
             diagnosis: self.detector.diagnosis().name(),
             headroom,
