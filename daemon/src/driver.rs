@@ -11,7 +11,7 @@ use std::time::Duration;
 use ebbtide_api::address::{Surroundings, default_socket};
 use ebbtide_api::server::{Api, BindError, ServeError, Socket};
 use ebbtide_api::wire::{Health, Level, SCHEMA, Status};
-use ebbtide_core::{Absent, AlertEvent, HostSample, Sample, Tick, Ts};
+use ebbtide_core::{Absent, AlertEvent, HostSample, ProbeHealth, Sample, Tick, Ts};
 use ebbtide_detect::DetectConfig;
 use ebbtide_notify::{SinkConfig, StartError};
 use ebbtide_probe::{Probe, ProbeError};
@@ -330,13 +330,10 @@ impl Driver {
         self.costs.look(status.tick);
         self.log_new_notes(&status.health.probe.notes);
         let kept = self.health.read();
-        let drops = [
-            ("samples", self.dropped.load(Ordering::Relaxed)),
-            ("decisions", kept.lost_decisions),
-            ("deliveries", kept.dropped_deliveries),
-        ];
+        let drops = [("decisions", kept.lost_decisions), ("deliveries", kept.dropped_deliveries)];
+        let dropped_samples = self.dropped.load(Ordering::Relaxed);
         status.health = Health {
-            probe: status.health.probe,
+            probe: ProbeHealth { dropped_samples, ..status.health.probe },
             stored_ticks: kept.stored_ticks,
             last_stored_seq: kept.last_stored_seq,
             unstored_ticks: kept.unstored_ticks,

@@ -72,6 +72,11 @@ impl Detectors {
             detector: Detector::new(series.clone(), &self.config),
             subject: view.subject(part),
         });
+        // A process can be listed before it can be looked at.
+        if watched.subject.process.is_empty() && matches!(part, SeriesPart::Process(_) | SeriesPart::Host(_))
+        {
+            watched.subject = view.subject(part);
+        }
         let observation = Observation {
             tick: view.sample.tick,
             value: fed.value,

@@ -46,7 +46,8 @@ impl Pipeline {
     }
 }
 
-/// The worst of what is open; a lost GPU is as bad as it gets, and without any reading nothing is known.
+/// The worst of what is open; a lost GPU is as bad as it gets, one that does not answer is worth a look, and without
+/// any reading nothing is known.
 fn level(gpus: &[GpuStatus], findings: &[Finding]) -> Level {
     if gpus.iter().any(|g| g.gpu.state == GpuState::Lost) {
         return Level::Critical;
@@ -54,5 +55,7 @@ fn level(gpus: &[GpuStatus], findings: &[Finding]) -> Level {
     if gpus.iter().all(|g| g.gpu.memory.is_err()) {
         return Level::Unknown;
     }
-    findings.iter().map(|finding| Level::from(finding.severity)).max().unwrap_or(Level::Ok)
+    let silent = gpus.iter().any(|g| g.gpu.state == GpuState::Stale).then_some(Level::Warning);
+    let worst = findings.iter().map(|finding| Level::from(finding.severity)).max();
+    silent.max(worst).unwrap_or(Level::Ok)
 }

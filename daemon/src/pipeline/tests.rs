@@ -249,3 +249,35 @@ fn a_gpu_that_is_no_longer_listed_leaves_nothing_open_and_one_without_a_driver_d
     assert!(pipeline.open.is_empty());
     assert_eq!(pipeline.ledgers.len(), 1);
 }
+
+#[test]
+fn one_gpu_that_does_not_answer_is_not_all_fine() {
+    let mut sample = sample(0, u64::MAX);
+    let mut silent = sample.gpus[0].clone();
+    silent.uuid = GpuUuid::new("GPU-2");
+    silent.state = GpuState::Stale;
+    silent.memory = Err(Absent::Timeout);
+    sample.gpus.push(silent);
+    let effects = new().step(Input::Sample(sample));
+    let level =
+        effects.iter().find_map(|e| if let Effect::Publish(status) = e { Some(status.level) } else { None });
+    assert_eq!(level, Some(ebbtide_api::wire::Level::Warning));
+}
+
+#[test]
+fn a_process_that_gets_its_name_late_is_named_all_the_same() {
+    let mut pipeline = new();
+    for second in 0..CALLED_S {
+        let mut sample = sample(second, CALM_S);
+        if second == 0 {
+            let unnamed = Arc::new(ProcInfo::absent(Absent::NotYet));
+            let list = sample.gpus[0].processes.iter_mut();
+            list.for_each(|list| list.entries[0].info = Arc::clone(&unnamed));
+        }
+        pipeline.step(Input::Sample(sample));
+    }
+    let of_process = |f: &&Finding| matches!(f.key.series.part, SeriesPart::Process(_));
+    let names: Vec<&str> =
+        pipeline.open.values().filter(of_process).map(|f| f.subject.process.as_str()).collect();
+    assert!(!names.is_empty() && names.iter().all(|name| *name == "vllm"), "{names:?}");
+}
