@@ -3,7 +3,7 @@
 //! A pass walks over all series, some with each tick, and takes from each what lies behind the horizon, the series itself
 //! where nothing is left of it, and in the end the windows and the processes that nobody needs any more.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ebbtide_core::Ts;
 use sqlx::Connection;
@@ -12,15 +12,12 @@ use sqlx::sqlite::SqliteConnection;
 use crate::catalogue;
 use crate::chunk::WindowId;
 use crate::config::StoreConfig;
+use crate::pace::Pace;
 use crate::rollup::{MINUTE, Period, QUARTER, Tier};
 use crate::window::{MERGED, group_of};
 
-/// Series, then processes, looked at with one tick, at most. A pass begins with one.
+/// Series, then processes, looked at with one tick, at most.
 const MOST_A_STEP: i64 = 256;
-
-/// A step that took longer is followed by half of it, one that took less than a quarter of this by twice as much: a tick
-/// waits for no longer than this, and 100 ms are never reached.
-const STEP_TIME: Duration = Duration::from_millis(20);
 
 /// What goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,7 +109,7 @@ pub(crate) struct Expire {
     /// Series, then processes, up to this one are done.
     done: i64,
     series_done: bool,
-    a_step: i64,
+    pace: Pace,
 }
 
 impl Expire {
@@ -120,7 +117,7 @@ impl Expire {
     pub(crate) async fn begin(conn: &mut SqliteConnection, horizon: Horizon) -> Result<Self, sqlx::Error> {
         let oldest: Option<i64> = sqlx::query_scalar("SELECT min(seq) FROM tail").fetch_one(conn).await?;
         let oldest_seq = oldest.unwrap_or(0).cast_unsigned();
-        Ok(Self { horizon, oldest_seq, done: -1, series_done: false, a_step: 1 })
+        Ok(Self { horizon, oldest_seq, done: -1, series_done: false, pace: Pace::up_to(MOST_A_STEP) })
     }
 
     /// What the pass is for.
@@ -141,7 +138,7 @@ impl Expire {
             "SELECT max(id) FROM (SELECT id FROM series WHERE id > ? ORDER BY id LIMIT ?)"
         };
         let upto: Option<i64> =
-            sqlx::query_scalar(names).bind(self.done).bind(self.a_step).fetch_one(&mut *conn).await?;
+            sqlx::query_scalar(names).bind(self.done).bind(self.pace.now()).fetch_one(&mut *conn).await?;
         let Some(upto) = upto else {
             return self.next_stage(conn).await;
         };
@@ -155,11 +152,7 @@ impl Expire {
         }
         tx.commit().await?;
         self.done = upto;
-        self.a_step = match begun.elapsed() {
-            took if took > STEP_TIME => (self.a_step / 2).max(1),
-            took if took < STEP_TIME / 4 => (self.a_step * 2).min(MOST_A_STEP),
-            _ => self.a_step,
-        };
+        self.pace.note(begun);
         Ok(false)
     }
 

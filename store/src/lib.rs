@@ -52,9 +52,10 @@
 //! When the tail holds 900 ticks the oldest of them become a *window*: its number counts from 1 and is never used again,
 //! and its ticks end where a whole blob follows, or where the wall clock was set by more than a minute. Each series that
 //! had an entry in it gets a *chunk*. Eight windows later (numbers 8k+1 to 8k+8) the chunks of a series are merged into
-//! one, and its values are added to the rollups, in one commit for each series; `series.rolled_window` says how far that
+//! one, and its values are added to the rollups, in the same commit; `series.rolled_window` says how far that
 //! has come. `series.closed_window` is the first window without the series, NULL while it is read. All this is done a
-//! little after each tick, so that no tick waits for it: a chain is read, 16 chunks are written, one series is merged.
+//! little after each tick, so that no tick waits for it: a chain is read, 32 chunks are written, up to eight series are
+//! merged.
 //!
 //! ```text
 //! chunk.id, minute.id, quarter.id = series << 32 | number of the window, day or week (from 1970)
@@ -108,6 +109,7 @@ mod json;
 mod merge;
 mod names;
 mod outbox;
+mod pace;
 mod query;
 mod reader;
 mod rollup;

@@ -3,16 +3,19 @@
 //! In one commit the chunks of a series are exchanged, its buckets grow, and `rolled_window` says so. So each value enters
 //! the rollups exactly once, whatever interrupts the rest.
 
+use std::time::Instant;
+
 use ebbtide_core::{Tick, Ts};
 use sqlx::Connection;
 use sqlx::sqlite::SqliteConnection;
 
 use crate::chunk::{Cells, WindowId, chunk_id, chunk_place};
 use crate::codec::SeriesId;
+use crate::pace::Pace;
 use crate::rollup::{self, Buckets, MINUTE, QUARTER};
 use crate::window::{self, MERGED};
 
-/// Series merged with one tick, at least: some milliseconds of work. In one commit, because they share pages.
+/// Series merged with one tick, at most: some milliseconds of work. In one commit, because they share pages.
 const SERIES_A_STEP: i64 = 8;
 
 /// One more series a tick for each so many: 10 000 series are then done in 2000 ticks of the 7200 that there are.
@@ -25,7 +28,7 @@ pub(crate) struct Merge {
     windows: Vec<Times>,
     /// Series up to this one are done.
     done: i64,
-    a_step: i64,
+    pace: Pace,
 }
 
 /// The ticks of a window.
@@ -63,7 +66,7 @@ impl Merge {
         });
         let windows = windows.collect();
         let series: i64 = sqlx::query_scalar("SELECT count(*) FROM series").fetch_one(conn).await?;
-        Ok(Self { first, windows, done: -1, a_step: SERIES_A_STEP + series / SERIES_FOR_ONE_MORE })
+        Ok(Self { first, windows, done: -1, pace: Pace::up_to(SERIES_A_STEP + series / SERIES_FOR_ONE_MORE) })
     }
 
     /// The last of the windows.
@@ -81,9 +84,10 @@ impl Merge {
         .bind(self.done)
         .bind(self.last())
         .bind(self.first)
-        .bind(self.a_step)
+        .bind(self.pace.now())
         .fetch_all(&mut *conn)
         .await?;
+        let begun = Instant::now();
         let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
         for series in &series {
             self.merge(&mut tx, *series).await?;
@@ -97,6 +101,7 @@ impl Merge {
                 .await?;
         }
         tx.commit().await?;
+        self.pace.note(begun);
         Ok(series.is_empty())
     }
 
