@@ -185,26 +185,29 @@ impl NvmlSource {
     fn annotated(&self, gpus: Vec<RawGpu>, events: Vec<WorldEvent>) -> Sweep {
         let mut health = self.last.health.clone();
         health.reopened += self.restarts;
-        health.notes.extend(self.hung_since.map(|since| self.hang_note(since.elapsed())));
+        health.notes.extend(self.hung_since.map(|since| hang_note(since.elapsed(), self.answered)));
         if self.down {
             health.notes.push("the NVML thread cannot be started: raise the limit of tasks".to_owned());
         }
         Sweep { gpus, events, health }
     }
+}
 
-    fn hang_note(&self, waited: Duration) -> String {
-        let seconds = waited.as_secs();
-        if !self.answered && waited < OPENING {
-            return format!(
-                "the NVIDIA driver is being opened, for {seconds} s now: persistence mode (nvidia-smi -pm 1) makes \
-                 that faster"
-            );
-        }
-        format!(
-            "the NVIDIA driver has not answered for {seconds} s, so GPU figures are missing: look at the kernel \
-             log for XID 119 or a stuck nvidia task"
-        )
+/// How long the driver has not answered, in steps that double: whoever logs what is new logs a handful of lines and
+/// not one a second.
+fn hang_note(waited: Duration, has_answered: bool) -> String {
+    let seconds = waited.as_secs().max(1);
+    let seconds = 1_u64 << seconds.ilog2();
+    if !has_answered && waited < OPENING {
+        return format!(
+            "the NVIDIA driver is being opened, for more than {seconds} s now: persistence mode (nvidia-smi -pm 1) \
+             makes that faster"
+        );
     }
+    format!(
+        "the NVIDIA driver has not answered for more than {seconds} s, so GPU figures are missing: look at the \
+         kernel log for XID 119 or a stuck nvidia task"
+    )
 }
 
 impl GpuSource for NvmlSource {
@@ -257,5 +260,18 @@ fn stale(gpu: RawGpu) -> RawGpu {
         utilization: Err(Absent::Timeout),
         processes: Err(Absent::Timeout),
         ..gpu
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_of_silence_is_said_in_a_handful_of_words() {
+        let day = (0..86_400).map(|second| hang_note(Duration::from_secs(second), true));
+        let said: std::collections::BTreeSet<String> = day.collect();
+        assert_eq!(said.len(), 17, "1 s to 65536 s");
+        assert!(hang_note(Duration::from_secs(70), true).contains("for more than 64 s"));
     }
 }
