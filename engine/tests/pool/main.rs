@@ -52,7 +52,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => any::<Index>().prop_map(Step::Restore),
         1 => Just(Step::Trim),
     ];
-    proptest::collection::vec(step, 1..80)
+    proptest::collection::vec(step, 1..STEPS)
 }
 
 /// A pool of small blocks, several or one to a page, and how it behaves.
@@ -328,7 +328,8 @@ fn play<M: Addressable>(pool: Pool<M>, options: PoolOptions, steps: &[Step]) {
 }
 
 /// Miri is four orders of magnitude slower, and looks at each step instead of at many.
-const CASES: u32 = if cfg!(miri) { 3 } else { 400 };
+const CASES: u32 = if cfg!(miri) { 2 } else { 400 };
+const STEPS: usize = if cfg!(miri) { 16 } else { 80 };
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
