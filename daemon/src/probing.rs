@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ebbtide_probe::{HostGpuConfig, ProbeConfig, SourceConfig};
+use ebbtide_probe::{EngineTarget, HostGpuConfig, ProbeConfig, SourceConfig};
 
-use crate::config::{ProbeSection, SourceChoice};
+use crate::config::{EngineSection, ProbeSection, SourceChoice};
 
 pub(crate) fn config(section: &ProbeSection, next_seq: u64) -> ProbeConfig {
     let source = match section.source {
@@ -20,7 +20,20 @@ pub(crate) fn config(section: &ProbeSection, next_seq: u64) -> ProbeConfig {
         nvml_budget: Duration::from_millis(section.nvml_budget_ms_per_min),
         source,
         engine_dir: section.engine_dir.clone(),
+        discover_engines: section.discover_engines,
+        engine_interval: Duration::from_millis(section.engine_interval_ms),
+        engine_tables: section.engine_tables.clone(),
+        engines: section.engines.iter().map(target).collect(),
         start_seq: next_seq,
         ..ProbeConfig::default()
+    }
+}
+
+fn target(section: &EngineSection) -> EngineTarget {
+    EngineTarget {
+        address: section.address.clone(),
+        engine: section.engine.clone(),
+        pid: section.pid,
+        kv_bytes_per_token: section.kv_bytes_per_token,
     }
 }

@@ -68,6 +68,32 @@ pub struct ProbeSection {
     /// Directory in which ebbtide's own engines leave their counters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine_dir: Option<PathBuf>,
+    /// Whether the listening sockets of GPU processes are asked for an engine's counters.
+    pub discover_engines: bool,
+    /// Time between two readings of an engine's counters.
+    pub engine_interval_ms: u64,
+    /// Directory with tables that override or add to those built in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine_tables: Option<PathBuf>,
+    /// Engines to read, wherever they are.
+    pub engines: Vec<EngineSection>,
+}
+
+/// `[[probe.engines]]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineSection {
+    /// `host:port` or `http://host:port`; a port alone is on loopback.
+    pub address: String,
+    /// The engine's short name in docs/engines.md; without it all tables are tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
+    /// The GPU process that its figures belong to; without it the owner of the socket is looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// Bytes of KV cache that a token takes on one GPU, for engines that count tokens and blocks only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_bytes_per_token: Option<u64>,
 }
 
 impl Default for ProbeSection {
@@ -81,6 +107,10 @@ impl Default for ProbeSection {
             nvml_budget_ms_per_min: 600,
             host_total_mib: None,
             engine_dir: None,
+            discover_engines: false,
+            engine_interval_ms: 5_000,
+            engine_tables: None,
+            engines: Vec::new(),
         }
     }
 }
@@ -216,6 +246,12 @@ impl Config {
         if self.probe.list_interval_ms < interval {
             return Err((
                 "probe.list_interval_ms",
+                format!("it is shorter than the interval of {interval} ms"),
+            ));
+        }
+        if self.probe.engine_interval_ms < interval {
+            return Err((
+                "probe.engine_interval_ms",
                 format!("it is shorter than the interval of {interval} ms"),
             ));
         }
