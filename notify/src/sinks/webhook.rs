@@ -58,7 +58,7 @@ impl WebhookConfig {
         let uri = self.url.parse::<Uri>().ok();
         if !uri.is_some_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some())
         {
-            return Err(SinkError::Url { url: text::clean(&self.url) });
+            return Err(SinkError::Url { url: without_secrets(&self.url) });
         }
         let valid = |(name, value): (&String, &String)| {
             name.parse::<HeaderName>().is_ok() && value.parse::<HeaderValue>().is_ok()
@@ -73,6 +73,15 @@ impl WebhookConfig {
         let uri = self.url.parse::<Uri>().unwrap_or_default();
         format!("webhook {}", text::clean(uri.host().unwrap_or("?")))
     }
+}
+
+/// As much of what should be a URL as helps to find it: neither the user in it nor the path, which often is the secret.
+fn without_secrets(url: &str) -> String {
+    let (scheme, rest) =
+        url.split_once("://").map_or(("", url), |(_, rest)| url.split_at(url.len() - rest.len()));
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    text::clean(&format!("{scheme}{host}{}", if path.is_empty() { "" } else { "/…" }))
 }
 
 /// The sink itself.

@@ -75,3 +75,11 @@ fn what_cannot_be_posted_to_is_said_without_its_secrets() {
         assert!(!text.contains("s3cret"), "{text}");
     }
 }
+
+#[test]
+fn a_misspelt_url_is_named_without_what_only_its_receiver_should_know() {
+    let config = WebhookConfig::new("htps://user:pw@hooks.example/T0/s3cret?k=v".to_owned());
+    let said = config.check().unwrap_err().to_string();
+    assert!(said.contains("htps://hooks.example/…"), "{said}");
+    assert!(!said.contains("s3cret") && !said.contains("pw") && !said.contains("k=v"), "{said}");
+}
