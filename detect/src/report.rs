@@ -33,6 +33,8 @@ const BENT_RUNGS: usize = 5;
 const FINER_RUNGS: usize = 2;
 /// The blocks that such a window must hold: four in each third.
 const MIN_BENT: usize = 12;
+/// Growth of which one step makes up this share is steps.
+const MAX_STEP: f64 = 0.2;
 /// What held less than this share before it grew is being loaded.
 const LOADING_SHARE: f64 = 0.5;
 /// An open forecast lapses only beyond this multiple of the horizon, so that it does not flap.
@@ -316,6 +318,18 @@ impl Author<'_> {
         lasted >= least
             && left <= horizon.min(reach * lasted * if open { LAPSE } else { 1.0 })
             && !self.levels_in_time(rise)
+            && !self.comes_in_steps(rise)
+    }
+
+    /// Whether a handful of steps make up the rise: each is somebody who takes what he needs, and nobody knows of a next.
+    fn comes_in_steps(&self, rise: &Rise) -> bool {
+        let (mut largest, mut old, mut low, mut high) = (0.0_f64, None, f64::MAX, f64::MIN);
+        let blocks = self.scene.ladder.blocks(rise.rung).filter(|b| (rise.from..=rise.until).contains(&b.at));
+        for x in blocks.filter_map(|block| self.scene.explainer.quantity(rise.basis, block)) {
+            largest = largest.max(old.map_or(0.0, |old| x - old));
+            (old, low, high) = (Some(x), low.min(x), high.max(x));
+        }
+        largest > MAX_STEP * (high - low)
     }
 
     /// Whether some view of the rise says that it will have levelled off before the room is used up. A bend shows

@@ -22,8 +22,16 @@ const EVENTLESS_RUNG: usize = 5;
 const UNEXPLAINED_SHARE: f64 = 0.3;
 /// Blocks that a longer past must hold to say whether a rise slows down in it.
 const LONG_PAST: usize = 24;
-/// What a running request may hold outside the counter beyond what was learnt of it, in MiB: activations are 0 to 4.
-const REQUEST_MIB: f64 = 4.0;
+/// By how much the cost of a running request may be learnt wrong, in MiB: activations are 0 to 4.
+const REQUEST_MIB: f64 = 2.0;
+/// The most of a rise that such an error may make up.
+const REQUEST_SHARE: f64 = 0.5;
+/// A block lies on the line within so many standard deviations of its noise.
+const FIT_NOISE: f64 = 2.0;
+/// Or within this share of the rise, which steps of few granules need.
+const FIT_SHARE: f64 = 0.1;
+/// The share of blocks that must: drops of load that are read a moment apart leave spikes.
+const FIT_BLOCKS: f64 = 0.75;
 /// Calm before a rise must have lasted so long, in seconds, and no less than the rise itself.
 const MIN_CALM_S: f64 = 600.0;
 /// How far calm may stray from the level that the rise began at, as a share of what was gained.
@@ -169,6 +177,7 @@ impl Scene<'_> {
             Account::OnDemand { .. } => {
                 let rise = self.judged(rung, self.quieter_residual(rung))?;
                 self.outgrows_requests(&rise)?;
+                self.fits(&rise)?;
                 rise
             }
             Account::Unlearned => {
@@ -188,14 +197,29 @@ impl Scene<'_> {
         }
     }
 
-    /// Whether most of a rise would be left if each request that runs more at its end than at its beginning held as much
-    /// as requests ever do outside the counter: what one of them holds is learnt from noisy increments, and over a
-    /// day's tide an error of it looks like a rise.
+    /// Whether most of a rise would be left if what a request holds outside the counter were learnt wrong: it is learnt
+    /// from noisy increments, and where the number of requests swings an error of it looks like a rise.
     fn outgrows_requests(&self, rise: &Rise) -> Result<(), Refusal> {
         let running = |block: &Block| block.running.get().map(f64::from);
-        let more = self.ladder.series(rise.rung, RING, running).map_or(0.0, |series| rise_mib(&series));
+        let swing = self.ladder.series(rise.rung, RING, running).map_or(0.0, |series| {
+            let (low, high) = series
+                .values()
+                .iter()
+                .fold((f64::MAX, f64::MIN), |(low, high), running| (low.min(*running), high.max(*running)));
+            high - low
+        });
         let grown = rise.line.slope * (rise.until - rise.from);
-        if more.max(0.0) * REQUEST_MIB > UNEXPLAINED_SHARE * grown { Err(Refusal::Uneven) } else { Ok(()) }
+        if swing * REQUEST_MIB > REQUEST_SHARE * grown { Err(Refusal::Uneven) } else { Ok(()) }
+    }
+
+    /// Whether most blocks lie on the line. What counters leave wanders with the load, and of many windows a wandering
+    /// course rises in some; a leak is straight beside it.
+    fn fits(&self, rise: &Rise) -> Result<(), Refusal> {
+        let series = self.series(rise.rung, RING, rise.basis).ok_or(Refusal::Sparse)?;
+        let slack = (FIT_NOISE * rise.noise).max(FIT_SHARE * rise.line.slope * (rise.until - rise.from));
+        let is_near = |(at, x): (&f64, &f64)| (x - rise.line.at(*at)).abs() <= slack;
+        let near = series.times().iter().zip(series.values()).filter(|point| is_near(*point)).count();
+        if near as f64 >= FIT_BLOCKS * series.len() as f64 { Ok(()) } else { Err(Refusal::Wandering) }
     }
 
     /// All blocks of a rung, gaps or not, if there are so many at least.

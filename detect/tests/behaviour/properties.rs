@@ -52,6 +52,16 @@ proptest! {
         prop_assert!(never_alarms(&played(times().map(|at| memory(at, 2e4 + height(at) + noise())))));
     }
 
+    /// Three or four large ones within minutes, as when several models are loaded.
+    #[test]
+    fn a_handful_of_steps_is_not_the_end(
+        seed: u64, steps in proptest::collection::vec((900.0..2100.0_f64, 10.0..9e3_f64), 2..5),
+    ) {
+        let mut noise = noise(seed, 4.0);
+        let height = |at: f64| steps.iter().filter(|step| step.0 < at).map(|step| step.1).sum::<f64>();
+        prop_assert!(never_alarms(&played(times().take(720).map(|at| memory(at, 2e4 + height(at) + noise())))));
+    }
+
     /// Without counters a ramp that lasts longer than the shortest conclusive window looks like a leak, and is called
     /// one: only a counter tells them apart.
     #[test]
