@@ -21,7 +21,12 @@ pub(crate) fn json<T: Serialize>(value: &T) -> anyhow::Result<()> {
 pub(crate) fn text(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if is_enough(&error) => Ok(()),
         written => written,
     }
+}
+
+/// Whether a reader has heard enough: what streams stops there, and that is no failure.
+pub(crate) fn is_enough(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
 }

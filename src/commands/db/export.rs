@@ -9,6 +9,7 @@ use ebbtide_store::Reader;
 
 use super::args::{ExportArgs, Format};
 use super::{path, refused, runtime};
+use crate::output;
 use crate::progress::Progress;
 
 /// How long one step may take: a window is read at once, be it from a slow disk.
@@ -20,8 +21,10 @@ const BUFFER_BYTES: usize = 1 << 16;
 pub(super) fn run(mut args: ExportArgs) -> anyhow::Result<u8> {
     let file = std::mem::take(&mut args.file);
     let reader = Reader::new(&path(file)?, DEADLINE);
-    runtime()?.block_on(export(&reader, &args))?;
-    Ok(0)
+    match runtime()?.block_on(export(&reader, &args)) {
+        Err(error) if error.downcast_ref().is_some_and(output::is_enough) => Ok(0),
+        done => done.map(|()| 0),
+    }
 }
 
 async fn export(reader: &Reader, args: &ExportArgs) -> anyhow::Result<()> {
