@@ -17,7 +17,7 @@ const fn question(name: &'static str, draw: fn(Draft<'_>) -> Draft<'_>) -> Famil
 }
 
 /// Three leaks and five that are none; then the questions.
-pub(super) const FAMILIES: [Family; 10] = [
+pub(super) const FAMILIES: [Family; 11] = [
     fast("F01 linear to the end", linear),
     fast("F02 equal steps to the end", steps),
     fast("F03 weights stream in", weights),
@@ -28,6 +28,7 @@ pub(super) const FAMILIES: [Family; 10] = [
     fast("F08 bursts return", bursts),
     question("Q01 1 MiB/min, mid-run", |draft| draft.leaking(10_800.0, 1.0, 2.0)),
     question("Q02 leak at any pace", at_any_pace),
+    question("Q03 over in 3 to 10 min", over_in_minutes),
 ];
 
 /// When something fast begins: after 20 to 60 quiet minutes.
@@ -136,5 +137,12 @@ fn bursts(draft: Draft<'_>) -> Draft<'_> {
 fn at_any_pace(draft: Draft<'_>) -> Draft<'_> {
     let (onset, rate) = (draft.dice.within(1800.0, 7200.0).floor(), draft.dice.any_pace(1.0, 10_240.0));
     let draft = if draft.dice.chance(0.5) { draft } else { sawtooth(draft) };
+    draft.leaking(onset, rate, 2.0)
+}
+
+/// To out-of-memory in 3 to 10 minutes: too few of all paces are that fast.
+fn over_in_minutes(mut draft: Draft<'_>) -> Draft<'_> {
+    let onset = begin(&mut draft);
+    let rate = (CARD_MIB - draft.base) / draft.dice.any_pace(3.1, 9.9);
     draft.leaking(onset, rate, 2.0)
 }

@@ -168,7 +168,7 @@ impl Gates {
             (shown, leaked.is_some_and(|mib| mib <= 64.0)),
         );
         let lasting = |low: f64, high: f64| -> Vec<f64> {
-            let of_pace = entries.iter().filter(|entry| of(entry, &["Q02"]));
+            let of_pace = entries.iter().filter(|entry| of(entry, &["Q02", "Q03"]));
             let lasts = of_pace
                 .filter(|entry| entry.lasted_min.is_some_and(|minutes| (low..high).contains(&minutes)));
             lasts.filter_map(|entry| entry.headroom).collect()

@@ -236,7 +236,11 @@ impl Bench<'_> {
         let jobs = self.jobs(&[Group::Question], &self.plan.questions, DAY);
         let entries = self.hold(&jobs, self.plan.questions.start + self.plan.rivals);
         gates.questions(&entries);
-        report::contest("Two questions: 1 MiB/min mid-run, and a leak at any pace", &entries, &self.rivals)
+        report::contest(
+            "Questions: 1 MiB/min mid-run, a leak at any pace, and one that is over in minutes",
+            &entries,
+            &self.rivals,
+        )
     }
 
     fn sampling(&self, gates: &mut Gates) -> String {
