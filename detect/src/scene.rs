@@ -337,6 +337,9 @@ impl Scene<'_> {
         let found = kink::find(rung, basis, &self.series(rung, RING, basis)?)?;
         let begun = 2.0 * found.after.from - found.after.until;
         let warm = self.account.is_exact() || begun >= self.warm_up_s;
+        if matches!(self.account, Account::OnDemand { .. }) {
+            self.outgrows_requests(&found.after).ok()?;
+        }
         (warm && !self.explainer.peaked_since(begun)).then_some(found)
     }
 }
