@@ -71,6 +71,16 @@ impl Session {
         })
     }
 
+    /// Folds the log into the file and closes. SQLite does so by itself with the last connection, but a reader that is
+    /// just leaving would keep it from that, and whoever then copies the file alone would miss its newest ticks.
+    pub(crate) async fn finish(mut self) {
+        let folded = sqlx::raw_sql("PRAGMA wal_checkpoint(PASSIVE)").execute(&mut self.conn).await;
+        if let Err(error) = folded {
+            tracing::debug!(%error, "the log stays beside the database");
+        }
+        self.close().await;
+    }
+
     /// Closes the connection; SQLite folds the log into the file where it can.
     pub(crate) async fn close(self) {
         schema::close(self.conn).await;

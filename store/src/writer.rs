@@ -146,7 +146,7 @@ impl Writer {
     /// Closes the file; the log is folded into it where no reader is in the way.
     pub async fn close(mut self) {
         if let Some(session) = self.session.take() {
-            session.close().await;
+            session.finish().await;
         }
     }
 
