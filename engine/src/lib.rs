@@ -4,6 +4,7 @@
 //! load in a status file ([`status`]); [`rehearsal`] plays a serving engine that leaks at a rate drawn at random.
 //! [`kv`] is the paged KV cache, pure of model code.
 
+pub mod kernels;
 pub mod kv;
 pub mod rehearsal;
 pub mod room;

@@ -111,7 +111,7 @@ impl Format {
 }
 
 /// One, as an f16.
-const F16_ONE: u16 = 0x3c00;
+pub(crate) const F16_ONE: u16 = 0x3c00;
 /// The largest finite f16.
 const F16_MAX: u16 = 0x7bff;
 

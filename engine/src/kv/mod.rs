@@ -37,6 +37,7 @@ mod table;
 pub use audit::{Account, Discrepancy};
 pub use event::{Counters, Event, Observer};
 pub use float::{e4m3_from_f32, e4m3_to_f32, f16_from_f32, f16_to_f32};
+pub(crate) use format::F16_ONE;
 pub use format::Format;
 pub use host_file::{HostFile, HostFileError, Slot, Traffic};
 pub use layout::{BlockId, Geometry, Layout, LayoutError, Row, Side};
