@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::engine_ledger::Amount;
 use crate::reading::{self, Absent, Reading};
 use crate::units::Bytes;
 
@@ -41,6 +42,60 @@ pub struct EngineReport {
     /// KV cache kept in host memory.
     #[serde(with = "reading")]
     pub offloaded: Reading<Bytes>,
+    /// The share of a GPU that it takes ahead, 0 to 1 (`gpu_memory_utilization`, `mem_fraction_static`).
+    #[serde(default = "reading::not_yet", with = "reading")]
+    pub share: Reading<f64>,
+    /// The type it keeps keys and values in, as it writes it; `auto` is the model's own.
+    #[serde(default = "reading::not_yet", with = "reading")]
+    pub kv_type: Reading<String>,
+    /// What is known of the model beside what the engine says; `None` where nobody knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub appraisal: Option<Appraisal>,
+}
+
+impl EngineReport {
+    /// An engine of which nothing else is known, for the given reason.
+    #[must_use]
+    pub fn absent(engine: &str, address: &str, why: Absent) -> Self {
+        Self {
+            engine: engine.to_owned(),
+            versions: String::new(),
+            address: address.to_owned(),
+            model: Err(why),
+            role: EngineRole::Unknown,
+            asleep: Err(why),
+            ranks: 1,
+            kv: KvCount::absent(why),
+            weights: Err(why),
+            graphs: Err(why),
+            device: Err(why),
+            offloaded: Err(why),
+            share: Err(why),
+            kv_type: Err(why),
+            appraisal: None,
+        }
+    }
+}
+
+/// What the planner makes of the model that an engine serves: bytes where the engine counts blocks and tokens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Appraisal {
+    /// The model, as the planner calls it.
+    pub model: String,
+    /// Where its shapes come from: a file, or the catalogue.
+    pub source: String,
+    /// Weights on one GPU.
+    #[serde(with = "reading")]
+    pub weights: Reading<Amount>,
+    /// KV bytes of one token on one GPU.
+    pub kv_bytes_per_token: Bytes,
+    /// Whether the KV amounts of the sample were made with it, rather than by the engine.
+    pub sizes_kv: bool,
+    /// By which share those may be off.
+    pub kv_error: f64,
+    /// What was assumed, in sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub assumed: Vec<String>,
 }
 
 /// A KV cache as an engine counts it.
@@ -123,18 +178,13 @@ mod tests {
     #[test]
     fn what_is_not_known_is_null_on_the_wire_and_comes_back() {
         let report = EngineReport {
-            engine: "vLLM".to_owned(),
             versions: "1".to_owned(),
-            address: "127.0.0.1:8000".to_owned(),
-            model: Err(Absent::NotYet),
             role: EngineRole::Both,
             asleep: Ok(false),
             ranks: 2,
             kv: KvCount { unit: Some(KvUnit::Block), pool: Ok(7), ..KvCount::absent(Absent::NotYet) },
-            weights: Err(Absent::NotYet),
-            graphs: Err(Absent::NotYet),
-            device: Err(Absent::NotYet),
             offloaded: Ok(Bytes(9)),
+            ..EngineReport::absent("vLLM", "127.0.0.1:8000", Absent::NotYet)
         };
         let sample = EngineSample { report: Some(Arc::new(report)), ..EngineSample::absent(Absent::NotYet) };
         let text = serde_json::to_string(&sample).unwrap();

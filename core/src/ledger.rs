@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::engine_ledger::EngineLedger;
 use crate::reading::{self, Absent, Reading};
 use crate::sample::GpuSample;
 use crate::units::{Bytes, SignedBytes, Tick};
@@ -32,6 +33,10 @@ pub struct Ledger {
     pub unattributed: Reading<SignedBytes>,
     /// Terms that are absent: while there are any, the identity is not claimed.
     pub missing: Vec<Term>,
+    /// What the memory of each process with a known engine is for, in the order of the list; of this instant's list
+    /// only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub engines: Vec<EngineLedger>,
 }
 
 /// A term of the ledger's identity.
@@ -77,6 +82,7 @@ impl Ledger {
             processes,
             unattributed: unattributed(device.map(|m| (m.total, m.free)), reserved, processes),
             missing,
+            engines: engines(gpu, tick),
         }
     }
 
@@ -91,6 +97,11 @@ impl Ledger {
         let sum = i128::from(free.0) + i128::from(reserved.0) + i128::from(processes.0) + i128::from(rest.0);
         Some(sum == i128::from(total.0))
     }
+}
+
+fn engines(gpu: &GpuSample, tick: Tick) -> Vec<EngineLedger> {
+    let list = gpu.processes.as_ref().ok().filter(|list| list.listed.seq == tick.seq);
+    list.map_or_else(Vec::new, |list| list.entries.iter().filter_map(EngineLedger::of).collect())
 }
 
 fn process_sum(gpu: &GpuSample, tick: Tick) -> Result<Bytes, (Term, Absent)> {

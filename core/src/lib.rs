@@ -4,6 +4,7 @@
 //! about memory and has no clock. `docs/data-model.md` opens with the glossary.
 
 pub mod alert;
+pub mod engine_ledger;
 pub mod engine_report;
 pub mod engine_status;
 pub mod finding;
@@ -19,7 +20,8 @@ pub mod text;
 pub mod units;
 
 pub use alert::{Alert, AlertEvent, AlertState, AlertTransition};
-pub use engine_report::{EngineReport, EngineRole, KvCount, KvUnit};
+pub use engine_ledger::{Amount, Difference, EngineLedger, EngineTerm};
+pub use engine_report::{Appraisal, EngineReport, EngineRole, KvCount, KvUnit};
 pub use engine_status::EngineStatus;
 pub use finding::{
     Evidence, Finding, FindingEvent, FindingKey, FindingKind, RateBand, Severity, Subject, Tier,

@@ -75,11 +75,17 @@ pub enum Metric {
     HostTotalBytes,
     /// Host memory that could be had without swapping.
     HostAvailableBytes,
+    /// KV cache kept for reuse that no request refers to.
+    KvCachedBytes,
+    /// Weights of the model in a process; of an estimate its middle.
+    WeightsBytes,
+    /// What neither weights nor KV pool explain of a process; signed.
+    RemainderBytes,
 }
 
 impl Metric {
     /// Every metric, in the order of declaration.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::TotalBytes,
         Self::UsedBytes,
         Self::FreeBytes,
@@ -96,6 +102,9 @@ impl Metric {
         Self::WaitingRequests,
         Self::HostTotalBytes,
         Self::HostAvailableBytes,
+        Self::KvCachedBytes,
+        Self::WeightsBytes,
+        Self::RemainderBytes,
     ];
 
     /// The name in the database and in exports.
@@ -119,6 +128,9 @@ impl Metric {
             Self::WaitingRequests => "waiting-requests",
             Self::HostTotalBytes => "host-total-bytes",
             Self::HostAvailableBytes => "host-available-bytes",
+            Self::KvCachedBytes => "kv-cached-bytes",
+            Self::WeightsBytes => "weights-bytes",
+            Self::RemainderBytes => "remainder-bytes",
         }
     }
 
