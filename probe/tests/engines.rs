@@ -19,42 +19,42 @@ const READ: [(&str, &str, &str); 27] = [
     (
         "vllm-0.6.6.post1.prom",
         "/metrics",
-        "vLLM [V0, up to 0.10] Referenced block 11261 + - / 27284 x16 fill 0.4127 requests 14 + 3 model meta-llama/Llama-3.1-8B-Instruct",
+        "vLLM [V0, up to 0.10] Referenced block 11261 + - / 27284 x16 fill 0.4127 requests 14 + 3 model meta-llama/Llama-3.1-8B-Instruct share 0.9 kv auto",
     ),
     (
         "vllm-0.8.5.prom",
         "/metrics",
-        "vLLM [V1, 0.8.0 to 0.9.1] Referenced fill 0.2874 requests 21 + 0 model meta-llama/Llama-3.1-8B-Instruct",
+        "vLLM [V1, 0.8.0 to 0.9.1] Referenced fill 0.2874 requests 21 + 0 model meta-llama/Llama-3.1-8B-Instruct share 0.9 kv auto",
     ),
     (
         "vllm-0.10.2.prom",
         "/metrics",
-        "vLLM [0.9.2 and later] Referenced block 7841 + - / 27284 x16 fill 0.2874 requests 21 + 0 model meta-llama/Llama-3.1-8B-Instruct",
+        "vLLM [0.9.2 and later] Referenced block 7841 + - / 27284 x16 fill 0.2874 requests 21 + 0 model meta-llama/Llama-3.1-8B-Instruct share 0.9 kv auto",
     ),
     (
         "vllm-0.14.1.prom",
         "/metrics",
-        "vLLM [0.9.2 and later] Referenced block 18504 + - / 54568 x16 fill 0.3391 requests 42 + 1 model meta-llama/Llama-3.1-8B-Instruct awake",
+        "vLLM [0.9.2 and later] Referenced block 18504 + - / 54568 x16 fill 0.3391 requests 42 + 1 model meta-llama/Llama-3.1-8B-Instruct awake share 0.9 kv fp8",
     ),
     (
         "vllm-0.33.0.prom",
         "/metrics",
-        "vLLM [0.9.2 and later] Referenced block 11448 + - / 27740 x16 fill 0.4127 requests 42 + 3 model meta-llama/Llama-3.1-8B-Instruct awake offloaded 3489660928",
+        "vLLM [0.9.2 and later] Referenced block 11448 + - / 27740 x16 fill 0.4127 requests 42 + 3 model meta-llama/Llama-3.1-8B-Instruct awake share 0.92 kv auto offloaded 3489660928",
     ),
     (
         "vllm-0.33.0-dp2-hybrid.prom",
         "/metrics",
-        "vLLM [0.9.2 and later] Referenced block 14280 + - / 137312 x16 fill 0.1040 requests 19 + 0 model openai/gpt-oss-20b awake ranks 2",
+        "vLLM [0.9.2 and later] Referenced block 14280 + - / 137312 x16 fill 0.1040 requests 19 + 0 model openai/gpt-oss-20b awake share 0.92 kv auto ranks 2",
     ),
     (
         "aphrodite-0.24.1.prom",
         "/metrics",
-        "Aphrodite [0.24] Referenced block 6105 + - / 27740 x16 fill 0.2201 requests 6 + 0 model mistralai/Mistral-Nemo-Instruct-2407 awake",
+        "Aphrodite [0.24] Referenced block 6105 + - / 27740 x16 fill 0.2201 requests 6 + 0 model mistralai/Mistral-Nemo-Instruct-2407 awake share 0.92 kv auto",
     ),
     (
         "ray-serve-llm-2.60.0.prom",
         "/metrics",
-        "Ray Serve LLM (vLLM) [Ray 2.60 with vLLM 0.9.2 and later] Referenced block 2828 + - / 91234 x16 fill 0.0310 requests 3 + 0 model qwen-0.5b",
+        "Ray Serve LLM (vLLM) [Ray 2.60 with vLLM 0.9.2 and later] Referenced block 2828 + - / 91234 x16 fill 0.0310 requests 3 + 0 model qwen-0.5b share 0.9 kv auto",
     ),
     (
         "sglang-0.4.6.post5.prom",
@@ -74,7 +74,7 @@ const READ: [(&str, &str, &str); 27] = [
     (
         "sglang-server_info-0.5.23.json",
         "/server_info",
-        "SGLang [0.5.2 and later, server info] Referenced token - + - / 386512 x1 requests - + - model Qwen/Qwen3-8B bytes - + - / 56993142276 weights 16396037652 graphs 1449551462",
+        "SGLang [0.5.2 and later, server info] Referenced token - + - / 386512 x1 requests - + - model Qwen/Qwen3-8B share 0.861 kv auto bytes - + - / 56993142276 weights 16396037652 graphs 1449551462",
     ),
     (
         "llamacpp-b4753-2025-02.prom",
@@ -199,6 +199,12 @@ fn described(sample: &EngineSample) -> String {
     }
     if let Ok(asleep) = report.asleep {
         text.push_str(if asleep { " asleep" } else { " awake" });
+    }
+    if let Ok(share) = report.share {
+        write!(text, " share {share}").unwrap();
+    }
+    if let Ok(kv_type) = &report.kv_type {
+        write!(text, " kv {kv_type}").unwrap();
     }
     if report.ranks > 1 {
         write!(text, " ranks {}", report.ranks).unwrap();

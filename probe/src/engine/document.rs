@@ -122,6 +122,8 @@ impl Field {
             Self::GraphsBytes => "graphs-bytes",
             Self::DeviceBytes => "device-bytes",
             Self::OffloadedBytes => "offloaded-bytes",
+            Self::Share => "share",
+            Self::KvType => "kv-type",
             Self::Model => "model",
             Self::Role => "role",
         }

@@ -5,6 +5,7 @@ pub mod document;
 pub mod exposition;
 pub mod http;
 mod kin;
+pub mod launch;
 pub mod page;
 pub mod quantity;
 mod scout;
@@ -14,6 +15,7 @@ pub mod table;
 pub mod target;
 pub mod watch;
 
+pub use launch::Launch;
 pub use quantity::Quantities;
 pub use table::{TableError, Tables};
 pub use target::{EngineTarget, Scraper, TargetError};

@@ -28,6 +28,7 @@ pub struct Quantities {
     numbers: BTreeMap<Field, f64>,
     model: Option<String>,
     role: Option<String>,
+    kv_type: Option<String>,
 }
 
 impl Quantities {
@@ -73,6 +74,7 @@ impl Quantities {
             numbers,
             model: text(Field::Model),
             role: text(Field::Role),
+            kv_type: text(Field::KvType),
         }
     }
 
@@ -98,6 +100,7 @@ impl Quantities {
         }
         self.model = self.model.take().or(other.model);
         self.role = self.role.take().or(other.role);
+        self.kv_type = self.kv_type.take().or(other.kv_type);
     }
 
     /// The sample of one GPU's process. Counts are the whole engine's, bytes are those of one of its ranks; they are
@@ -146,14 +149,15 @@ impl Quantities {
             graphs: self.bytes(Field::GraphsBytes),
             device: self.number(Field::DeviceBytes).map(|bytes| Bytes(bytes.round() as u64)),
             offloaded: self.number(Field::OffloadedBytes).map(|bytes| Bytes(bytes.round() as u64)),
+            share: self.share(Field::Share),
+            kv_type: self.kv_type.clone().ok_or(Absent::NotSupported),
+            appraisal: None,
         }
     }
 
     /// The cache in blocks where the engine counts any, else in tokens.
     fn count(&self) -> KvCount {
-        let fill = self
-            .number(Field::KvFill)
-            .and_then(|share| if share <= 1.0 { Ok(share) } else { Err(Absent::NotSupported) });
+        let fill = self.share(Field::KvFill);
         let blocks = (Field::KvUsedBlocks, Field::KvCachedBlocks, Field::KvPoolBlocks);
         let tokens = (Field::KvUsedTokens, Field::KvCachedTokens, Field::KvPoolTokens);
         let counts =
@@ -192,6 +196,10 @@ impl Quantities {
 
     fn number(&self, field: Field) -> Reading<f64> {
         self.numbers.get(&field).copied().ok_or(Absent::NotSupported)
+    }
+
+    fn share(&self, field: Field) -> Reading<f64> {
+        self.number(field).and_then(|share| if share <= 1.0 { Ok(share) } else { Err(Absent::NotSupported) })
     }
 
     fn whole(&self, field: Field) -> Reading<u64> {

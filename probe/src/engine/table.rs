@@ -138,6 +138,10 @@ pub enum Field {
     DeviceBytes,
     /// Bytes of KV cache in host memory.
     OffloadedBytes,
+    /// The share of a GPU that the engine takes ahead, 0 to 1.
+    Share,
+    /// The type of keys and values, as the engine writes it.
+    KvType,
     /// The model's name.
     Model,
     /// `prefill`, `decode` or `both`.
