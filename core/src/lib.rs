@@ -10,6 +10,7 @@ pub mod engine_status;
 pub mod finding;
 pub mod frame;
 pub mod ids;
+pub mod incident;
 pub mod judgement;
 pub mod ledger;
 pub mod reading;
@@ -28,6 +29,7 @@ pub use finding::{
 };
 pub use frame::Frame;
 pub use ids::{GpuUuid, MigId, ProcKey};
+pub use incident::{EndCause, Ending, ExitStatus, GpuAtEnd, Incident};
 pub use judgement::{Diagnosis, Forecast, Judgement};
 pub use ledger::{Ledger, Term};
 pub use reading::{Absent, Reading};

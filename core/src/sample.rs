@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine_report::EngineReport;
 use crate::ids::{GpuUuid, MigId, ProcKey};
+use crate::incident::Ending;
 use crate::reading::{self, Absent, Reading};
 use crate::units::{Bytes, Percent, Tick, Ts};
 
@@ -20,6 +21,9 @@ pub struct Sample {
     pub host: HostSample,
     /// What happened since the previous sample.
     pub events: Vec<WorldEvent>,
+    /// Processes of which it was found out since the previous sample how they ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub endings: Vec<Ending>,
     /// How the probe itself fares.
     pub probe: ProbeHealth,
 }

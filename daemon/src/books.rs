@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ebbtide_core::{AlertEvent, AlertTransition, TickRecord, Ts};
+use ebbtide_core::{AlertEvent, AlertTransition, Incident, TickRecord, Ts};
 use ebbtide_notify::{DeliveryReport, Outcome};
 use ebbtide_store::{DeliveryId, Error, Settlement, Verdicts, Writer};
 use tracing::{info, warn};
@@ -82,6 +82,12 @@ impl Books {
     pub(crate) async fn decided(&mut self, verdicts: &Verdicts<'_>) -> Option<Vec<DeliveryId>> {
         let written = within(self.writer.record(verdicts)).await;
         self.judge(written)
+    }
+
+    /// Keeps an incident and the ticks before it; whether its commit has returned.
+    pub(crate) async fn ended(&mut self, incident: &Incident) -> bool {
+        let written = within(self.writer.freeze(incident)).await;
+        self.judge(written).is_some()
     }
 
     /// Expects a report of this delivery.

@@ -311,6 +311,10 @@ impl Driver {
                     log_alert(&event);
                     decisions.events.push(event);
                 }
+                Effect::Freeze(incident) => {
+                    warn!("{}", incident.summary);
+                    self.keep(Op::Ended(incident)).await;
+                }
                 Effect::Publish(status) => self.show(*status),
             }
         }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ebbtide_core::{AlertEvent, FindingEvent, TickRecord};
+use ebbtide_core::{AlertEvent, FindingEvent, Incident, TickRecord};
 use ebbtide_notify::{DeliveryReport, Dispatcher, Handed, SinkConfig, StartError};
 use ebbtide_store::{DeliveryId, Pending, Verdicts};
 use tokio::sync::mpsc;
@@ -31,6 +31,8 @@ pub(crate) enum Op {
     Tick(Box<TickRecord>),
     /// What was decided in a tick.
     Decided(Decisions),
+    /// The end of a process.
+    Ended(Box<Incident>),
 }
 
 /// What detector and policy made of a tick.
@@ -126,6 +128,7 @@ impl Keeper {
             let unwritten = match op {
                 Op::Tick(record) => (!self.books.tick(&record).await).then_some(Op::Tick(record)),
                 Op::Decided(decisions) => self.write_decisions(decisions).await.map(Op::Decided),
+                Op::Ended(incident) => (!self.books.ended(&incident).await).then_some(Op::Ended(incident)),
             };
             if let Some(op) = unwritten {
                 self.backlog.push_front(op);

@@ -151,7 +151,14 @@ impl Replayer {
         let mut gpus: Vec<GpuSample> =
             devices.into_iter().map(|(uuid, values)| self.gpu(uuid, &values, &owners, record.tick)).collect();
         gpus.sort_by_key(|gpu| gpu.index);
-        Sample { tick: record.tick, gpus, host, events: Vec::new(), probe: ProbeHealth::default() }
+        Sample {
+            tick: record.tick,
+            gpus,
+            host,
+            events: Vec::new(),
+            endings: Vec::new(),
+            probe: ProbeHealth::default(),
+        }
     }
 
     fn gpu(
@@ -312,6 +319,7 @@ mod tests {
                 gpus: vec![first, second],
                 host: HostSample { total: Ok(Bytes(7)), available: Err(Absent::NotSupported) },
                 events: Vec::new(),
+                endings: Vec::new(),
                 probe: ProbeHealth::default(),
             };
             let record = Recorder::default().record(&Frame::of(sample.clone()));
@@ -333,6 +341,7 @@ mod tests {
                 gpus: vec![gpu.clone()],
                 host: HostSample { total: Ok(Bytes(7)), available: Err(Absent::NotSupported) },
                 events: Vec::new(),
+                endings: Vec::new(),
                 probe: ProbeHealth::default(),
             };
             let mut recorder = Recorder::default();

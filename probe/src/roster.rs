@@ -1,10 +1,10 @@
 //! Who is on which GPU: bare PIDs become processes, and two lists become starts and exits.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ebbtide_core::units::MIB;
 use ebbtide_core::{
-    Absent, Bytes, EventKind, GpuKind, GpuSample, GpuUuid, Holder, Liveness, ProcKey, ProcSample,
+    Absent, Bytes, Ending, EventKind, GpuKind, GpuSample, GpuUuid, Holder, Liveness, ProcKey, ProcSample,
     ProcessList, Reading, Tick, WorldEvent,
 };
 
@@ -26,12 +26,18 @@ const LISTS_IN_A_ROW: u32 = 2;
 /// Holders are looked for by walking all processes' open files, so not more often than this.
 const HOLDERS_INTERVAL_MS: u64 = 30_000;
 
+/// A process can leave the driver's list long before it has ended: tens of GiB of memory take seconds to give back. One
+/// that is there for longer has only let go of the GPU.
+const LEAVING_MS: u64 = 60_000;
+
 /// What is remembered of each GPU's processes between two lists.
 #[derive(Debug)]
 pub(crate) struct Roster {
     reader: ProcReader,
     engines: EngineSource,
     gpus: HashMap<GpuUuid, Occupants>,
+    /// Processes that are no longer listed and not known to have ended, and until when that is waited for.
+    leaving: BTreeMap<ProcKey, u64>,
     holders_due_ms: u64,
 }
 
@@ -48,7 +54,7 @@ struct Occupants {
 impl Roster {
     /// Nobody is known yet.
     pub(crate) fn new(reader: ProcReader, engines: EngineSource) -> Self {
-        Self { reader, engines, gpus: HashMap::new(), holders_due_ms: 0 }
+        Self { reader, engines, gpus: HashMap::new(), leaving: BTreeMap::new(), holders_due_ms: 0 }
     }
 
     /// The reader of processes.
@@ -69,7 +75,9 @@ impl Roster {
         match &raw.processes {
             Ok(list) if fresh => {
                 occupants.list = Ok(listed(&mut self.reader, list));
-                occupants.compare(&raw.uuid, events);
+                for gone in occupants.compare(&raw.uuid, events) {
+                    self.leaving.insert(gone, tick.mono_ms.saturating_add(LEAVING_MS));
+                }
                 occupants.note_unexplained(&raw);
             }
             Ok(_) => {}
@@ -91,6 +99,19 @@ impl Roster {
             utilization: raw.utilization,
             processes,
         }
+    }
+
+    /// How those processes ended that have left a list and are known to have ended by now.
+    pub(crate) fn endings(&mut self, tick: Tick) -> Vec<Ending> {
+        let mut endings = Vec::new();
+        let Self { reader, leaving, .. } = self;
+        leaving.retain(|key, until| {
+            let ending = reader.ending(*key);
+            let waits = ending.is_none() && tick.mono_ms < *until;
+            endings.extend(ending);
+            waits
+        });
+        endings
     }
 
     /// Forgets GPUs that are no longer there (MIG instances that were taken down).
@@ -125,18 +146,16 @@ impl Occupants {
         Self { list: Err(Absent::NotYet), running: None, unexplained: 0, holders: Vec::new() }
     }
 
-    fn compare(&mut self, gpu: &GpuUuid, events: &mut Vec<WorldEvent>) {
-        let Ok(list) = &self.list else { return };
+    /// Tells of starts and exits since the list before; returns whom the new one has no longer.
+    fn compare(&mut self, gpu: &GpuUuid, events: &mut Vec<WorldEvent>) -> Vec<ProcKey> {
+        let Ok(list) = &self.list else { return Vec::new() };
         let alive = list.entries.iter().filter(|process| process.liveness != Liveness::Dead);
         let now: BTreeSet<ProcKey> = alive.map(|process| process.key).collect();
-        if let Some(before) = self.running.replace(now) {
-            let now = self.running.iter().flatten();
-            let event = |&key, kind| WorldEvent { gpu: Some(gpu.clone()), proc: Some(key), kind };
-            events.extend(now.filter(|k| !before.contains(k)).map(|k| event(k, EventKind::ProcessStart)));
-            let now = self.running.as_ref();
-            let gone = before.iter().filter(|k| now.is_some_and(|now| !now.contains(k)));
-            events.extend(gone.map(|k| event(k, EventKind::ProcessExit)));
-        }
+        let Some(before) = self.running.replace(now.clone()) else { return Vec::new() };
+        let event = |&key, kind| WorldEvent { gpu: Some(gpu.clone()), proc: Some(key), kind };
+        events.extend(now.difference(&before).map(|key| event(key, EventKind::ProcessStart)));
+        events.extend(before.difference(&now).map(|key| event(key, EventKind::ProcessExit)));
+        before.difference(&now).copied().collect()
     }
 
     fn note_unexplained(&mut self, gpu: &RawGpu) {
@@ -181,7 +200,7 @@ fn listed(reader: &mut ProcReader, list: &RawList) -> ProcessList {
 mod tests {
     use super::*;
     use crate::proc::ProcRoots;
-    use ebbtide_core::{DeviceMemory, GpuState, MemorySource, ProcKinds};
+    use ebbtide_core::{DeviceMemory, ExitStatus, GpuState, MemorySource, ProcKinds};
     use std::fs::File;
     use std::process::{Child, Command, Stdio};
 
@@ -256,6 +275,44 @@ mod tests {
         drop(one);
         assert_eq!(kinds(&mut roster, gpu(10, 4, &both), 4), [(one_pid, EventKind::ProcessExit)]);
         assert_eq!(kinds(&mut roster, gpu(10, 5, &[]), 5), [(two_pid, EventKind::ProcessExit)]);
+    }
+
+    #[test]
+    fn it_is_told_once_how_a_process_ended_and_not_while_it_is_there() {
+        let mut tenant = Neighbour::with(Stdio::null());
+        let pid = tenant.pid();
+        let mut roster = roster(ProcRoots::default());
+        let list = |roster: &mut Roster, seq, processes: &[(u32, u64)]| {
+            let mut events = Vec::new();
+            let sample = roster.resolve(gpu(10, seq, processes), tick(seq), &mut events);
+            (sample, roster.endings(tick(seq)))
+        };
+        let (first, _) = list(&mut roster, 1, &[(pid, 5)]);
+        let key = first.processes.unwrap().entries[0].key;
+        assert_eq!(list(&mut roster, 2, &[]).1, [], "it has left the GPU and lives");
+        tenant.0.kill().unwrap();
+        tenant.0.wait().unwrap();
+        let endings = list(&mut roster, 3, &[]).1;
+        assert_eq!(endings.len(), 1);
+        assert_eq!(endings[0].proc, key);
+        // Kernels before 6.15 keep it to the parent.
+        assert!(
+            endings[0].status.is_err() || endings[0].status == Ok(ExitStatus::Signalled(9)),
+            "{endings:?}"
+        );
+        assert_eq!(list(&mut roster, 4, &[]).1, []);
+    }
+
+    #[test]
+    fn who_has_only_let_go_of_the_gpu_is_not_waited_for_for_ever() {
+        let tenant = Neighbour::with(Stdio::null());
+        let mut roster = roster(ProcRoots::default());
+        roster.resolve(gpu(10, 1, &[(tenant.pid(), 5)]), tick(1), &mut Vec::new());
+        roster.resolve(gpu(10, 2, &[]), tick(2), &mut Vec::new());
+        assert_eq!(roster.endings(tick(3)), []);
+        assert_eq!(roster.leaving.len(), 1);
+        assert_eq!(roster.endings(tick(3 + LEAVING_MS / 1000)), []);
+        assert!(roster.leaving.is_empty());
     }
 
     #[test]

@@ -234,9 +234,10 @@ impl Sampler {
         let gpus: Vec<_> = gpus.into_iter().map(|raw| self.roster.resolve(raw, tick, &mut events)).collect();
         self.roster.keep_only(&gpus);
         self.roster.engines().set_gpus(&gpus);
+        let endings = self.roster.endings(tick);
         health.notes.extend_from_slice(&self.blind);
         health.notes.append(&mut self.roster.engines().notes());
-        Sample { tick, gpus, host: self.roster.reader().host(), events, probe: health }
+        Sample { tick, gpus, host: self.roster.reader().host(), events, endings, probe: health }
     }
 }
 

@@ -1,11 +1,11 @@
 //! Making a file small again while nobody writes to it.
 
-use std::fs::{File, TryLockError};
 use std::path::Path;
 
 use sqlx::sqlite::SqliteConnection;
 
 use crate::error::Error;
+use crate::lock;
 use crate::schema::{self, beside};
 
 /// What a compaction did.
@@ -27,27 +27,12 @@ impl Compaction {
         if !path.exists() {
             return Err(Error::Missing { path: path.to_path_buf() });
         }
-        let _lock = exclusive(path)?;
+        let _lock = lock::exclusive(path)?;
         let before = bytes(path);
         let mut conn = schema::open_for_writing(path).await?;
         let compacted = compact(&mut conn).await.map_err(|e| Error::of_sqlite(path, e));
         schema::close(conn).await;
         compacted.map(|()| Self { before, after: bytes(path) })
-    }
-}
-
-/// The writer's lock, for as long as the file lives.
-fn exclusive(path: &Path) -> Result<File, Error> {
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(beside(path, ".lock"))
-        .map_err(|e| Error::of_system(path, e))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.to_path_buf() }),
-        Err(TryLockError::Error(error)) => Err(Error::of_system(path, error)),
     }
 }
 

@@ -15,6 +15,8 @@
 //! | `finding` | finding, as it was last | 100 000, and all that are open |
 //! | `alert` | alert, as it was last | 30 days after it resolved |
 //! | `delivery` | thing to tell a sink | until it has ended, then 10 000 |
+//! | `incident` | end of a process that was not in order | 500, whatever their age |
+//! | `incident_series` | series in the ticks before such an end | with its incident |
 //!
 //! How long, and how large the file may become, is [`StoreConfig`]'s.
 //!
@@ -80,6 +82,9 @@
 //! smaller is taken: the list wins on memory that steps, pco on what changes all the time. A chunk is looked at only
 //! together with its windows, so one whose seal was interrupted is nobody's.
 //!
+//! An *incident* is the end of a process with the ticks before it, copied so that nothing that expires takes them: `times`
+//! under the incident's number, and a chunk a series under `incident << 32 | place`, which has the series' name beside it.
+//!
 //! A chart is made of ticks, minutes or quarters of an hour, whichever is fine enough and still kept; what is not in the
 //! rollups yet comes from chunks and tail. Least and greatest go through all tiers unchanged.
 //!
@@ -87,8 +92,8 @@
 //!
 //! A tick is acknowledged when its commit has returned: it is then in the write-ahead log. The end of the process, by
 //! whatever signal, takes nothing that was acknowledged. A power cut can take the ticks since the last checkpoint, which
-//! comes every sixtieth tick (`synchronous = NORMAL`); findings, alerts and deliveries are flushed before they are
-//! acknowledged (`FULL`) and survive it. After any error, and when a call is cancelled, the writer gives up its connection
+//! comes every sixtieth tick (`synchronous = NORMAL`); findings, alerts, deliveries and incidents are flushed before they
+//! are acknowledged (`FULL`) and survive it. After any error, and when a call is cancelled, the writer gives up its connection
 //! and opens another: `docs/adr/0001-one-writer-connection.md` says why.
 
 mod catalogue;
@@ -103,9 +108,10 @@ mod directory;
 mod error;
 mod expire;
 mod history;
+mod incident;
 mod inspection;
-mod inventory;
 mod json;
+mod lock;
 mod merge;
 mod names;
 mod outbox;
@@ -119,6 +125,7 @@ mod session;
 mod tail;
 mod upkeep;
 mod varint;
+mod verification;
 mod walk;
 mod window;
 mod writer;
@@ -128,8 +135,9 @@ pub use config::StoreConfig;
 pub use directory::{SeriesFilter, StoredSeries};
 pub use error::Error;
 pub use history::Span;
-pub use inspection::{Counts, Overview, TierOverview, Verification};
-pub use inventory::Inventory;
+pub use incident::{FrozenIncident, FrozenSeries, StoredIncident};
+pub use inspection::{Counts, Overview, TierOverview};
 pub use outbox::{DeliveryId, Pending, Settlement, Verdicts};
 pub use reader::{Reader, Replay};
+pub use verification::Verification;
 pub use writer::{Writer, WriterStats};

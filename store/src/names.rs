@@ -94,7 +94,7 @@ pub(crate) async fn series_id(
 }
 
 /// A number that is no PID can only come from a damaged row; such a process is nobody's.
-fn proc_key(pid: i64, start_ticks: Option<i64>) -> ProcKey {
+pub(crate) fn proc_key(pid: i64, start_ticks: Option<i64>) -> ProcKey {
     ProcKey { pid: u32::try_from(pid).unwrap_or(0), start_ticks: start_ticks.map(i64::cast_unsigned) }
 }
 

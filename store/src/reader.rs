@@ -9,7 +9,7 @@ use sqlx::sqlite::SqliteConnection;
 use crate::directory::{self, SeriesFilter, StoredSeries};
 use crate::error::Error;
 use crate::history::Span;
-use crate::inventory::{self, Inventory};
+use crate::incident::{self, FrozenIncident, StoredIncident};
 use crate::json;
 use crate::names::Names;
 use crate::outbox::{DeliveryId, Pending};
@@ -199,28 +199,26 @@ impl Reader {
         Ok(pending.collect())
     }
 
-    /// What is wrong with the file, the first twenty things; empty where it is sound. SQLite's own check, then every row
-    /// with its checksum and through its decoder. Reads the whole file: seconds for hundreds of megabytes that are not in
-    /// memory.
+    /// All incidents, the newest first.
     ///
     /// # Errors
     /// Any [`Error`] of opening and reading.
-    pub async fn complaints(&self) -> Result<Vec<String>, Error> {
+    pub async fn incidents(&self) -> Result<Vec<StoredIncident>, Error> {
         self.within(async {
             let mut conn = self.open().await?;
-            inventory::complaints(&mut conn).await.map_err(|e| self.fail(e))
+            incident::list(&mut conn).await.map_err(|e| self.fail(e))
         })
         .await
     }
 
-    /// What the file holds.
+    /// An incident with the ticks before it, at full resolution; `None` where there is none of that number.
     ///
     /// # Errors
     /// Any [`Error`] of opening and reading.
-    pub async fn inventory(&self) -> Result<Inventory, Error> {
+    pub async fn incident(&self, id: u32) -> Result<Option<FrozenIncident>, Error> {
         self.within(async {
             let mut conn = self.open().await?;
-            inventory::take(&mut conn, &self.path).await.map_err(|e| self.fail(e))
+            incident::find(&mut conn, id).await.map_err(|e| self.fail(e))
         })
         .await
     }

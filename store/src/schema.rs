@@ -18,7 +18,7 @@ struct Migration {
     checksum: u32,
 }
 
-const MIGRATIONS: [Migration; 2] = [
+const MIGRATIONS: [Migration; 3] = [
     Migration {
         name: "0001_tail_and_verdicts",
         sql: include_str!("../../migrations/0001_tail_and_verdicts.sql"),
@@ -29,11 +29,16 @@ const MIGRATIONS: [Migration; 2] = [
         sql: include_str!("../../migrations/0002_sealed_history.sql"),
         checksum: 0x5141_8439,
     },
+    Migration {
+        name: "0003_incidents",
+        sql: include_str!("../../migrations/0003_incidents.sql"),
+        checksum: 0x0039_E98B,
+    },
 ];
 
 /// How a reader sees a file of an older layout, which it cannot bring up to date: what the layout of that number lacks,
 /// under the names that this build uses, and empty. A name in `temp` goes before the same in the file.
-const BRIDGES: [&str; 2] = [
+const BRIDGES: [&str; 3] = [
     "",
     "CREATE TEMP VIEW series AS SELECT *, 0 AS rolled_window, NULL AS closed_window FROM main.series;
      CREATE TEMP TABLE tick_window (
@@ -42,6 +47,10 @@ const BRIDGES: [&str; 2] = [
      CREATE TEMP TABLE chunk (id INTEGER PRIMARY KEY, windows INTEGER, data BLOB);
      CREATE TEMP TABLE minute (id INTEGER PRIMARY KEY, data BLOB);
      CREATE TEMP TABLE quarter (id INTEGER PRIMARY KEY, data BLOB);",
+    "CREATE TEMP TABLE incident (
+         id INTEGER PRIMARY KEY, at_ms INTEGER, pid INTEGER, start_ticks INTEGER, times BLOB, body TEXT);
+     CREATE TEMP TABLE incident_series (
+         id INTEGER PRIMARY KEY, gpu TEXT, pid INTEGER, start_ticks INTEGER, metric TEXT, data BLOB);",
 ];
 
 /// What the writer wants of its connection. `auto_vacuum` counts only before the first table, and the switch to WAL

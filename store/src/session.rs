@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ebbtide_core::{Tick, TickRecord, Ts};
+use ebbtide_core::{Incident, Tick, TickRecord, Ts};
 use sqlx::Connection;
 use sqlx::sqlite::SqliteConnection;
 
@@ -10,6 +10,7 @@ use crate::catalogue::{self, SeriesIds};
 use crate::codec::{self, Row};
 use crate::config::StoreConfig;
 use crate::error::Error;
+use crate::incident;
 use crate::outbox::{self, DeliveryId, Settlement, Verdicts};
 use crate::schema;
 use crate::upkeep::{Done, Upkeep};
@@ -141,6 +142,16 @@ impl Session {
         written.await.map_err(|e| Error::of_sqlite(&self.path, e))
     }
 
+    /// Keeps an incident with the ticks before it; it is on the disk when this returns.
+    pub(crate) async fn freeze(&mut self, what: &Incident) -> Result<(), Error> {
+        let written = async {
+            durably(&mut self.conn, true).await?;
+            incident::freeze(&mut self.conn, what).await?;
+            durably(&mut self.conn, false).await
+        };
+        written.await.map_err(|e| Error::of_sqlite(&self.path, e))
+    }
+
     /// Notes how a delivery ended; it is on the disk when this returns.
     pub(crate) async fn settle(&mut self, id: DeliveryId, how: Settlement) -> Result<(), Error> {
         let written = async {
@@ -149,12 +160,6 @@ impl Session {
             durably(&mut self.conn, false).await
         };
         written.await.map_err(|e| Error::of_sqlite(&self.path, e))
-    }
-
-    /// Rebuilds the file without free space.
-    pub(crate) async fn compact(&mut self) -> Result<(), Error> {
-        let done = sqlx::raw_sql("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut self.conn).await;
-        done.map(drop).map_err(|e| Error::of_sqlite(&self.path, e))
     }
 
     /// Does the housekeeping that is due after a tick, or a little of it.

@@ -1,14 +1,15 @@
 //! The one writer of a file.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ebbtide_core::{TickRecord, Ts};
+use ebbtide_core::{Incident, TickRecord, Ts};
 
 use crate::config::StoreConfig;
 use crate::error::Error;
+use crate::lock;
 use crate::outbox::{DeliveryId, Settlement, Verdicts};
 use crate::schema::beside;
 use crate::session::Session;
@@ -116,6 +117,17 @@ impl Writer {
         self.give_back(session, outcome).await
     }
 
+    /// Keeps an incident, and with it a copy of the stored ticks from its `from` to its `at`: of the host's series and of
+    /// all on its GPUs. Nothing that expires takes them. Waits for the disk.
+    ///
+    /// # Errors
+    /// Any [`Error`]; giving the same incident again is harmless.
+    pub async fn freeze(&mut self, incident: &Incident) -> Result<(), Error> {
+        let mut session = self.take_session().await?;
+        let outcome = session.freeze(incident).await;
+        self.give_back(session, outcome).await
+    }
+
     /// Notes how a delivery ended, so that it is not tried again after a restart.
     ///
     /// # Errors
@@ -123,17 +135,6 @@ impl Writer {
     pub async fn settle(&mut self, id: DeliveryId, how: Settlement) -> Result<(), Error> {
         let mut session = self.take_session().await?;
         let outcome = session.settle(id, how).await;
-        self.give_back(session, outcome).await
-    }
-
-    /// Writes the whole file anew without its free space, which takes as much room again while it lasts, and folds the log
-    /// into it. Ticks wait meanwhile: for a file that no daemon writes.
-    ///
-    /// # Errors
-    /// Any [`Error`]; the file is then as it was.
-    pub async fn compact(&mut self) -> Result<(), Error> {
-        let mut session = self.take_session().await?;
-        let outcome = session.compact().await;
         self.give_back(session, outcome).await
     }
 
@@ -166,7 +167,9 @@ impl Writer {
     }
 
     async fn open(&mut self) -> Result<Session, Error> {
-        self.hold_lock()?;
+        if self.lock.is_none() {
+            self.lock = Some(lock::exclusive(&self.path)?);
+        }
         if std::mem::take(&mut self.damaged) && self.may_quarantine() {
             self.quarantine()?;
         }
@@ -218,28 +221,6 @@ impl Writer {
                 }
             }
             Err(error) => tracing::warn!(error = %error, cause = ?error, "database housekeeping failed"),
-        }
-    }
-
-    /// Two writers would mix their ticks. The lock is a file of its own because closing any handle of the database
-    /// would drop the locks that SQLite holds on it.
-    fn hold_lock(&mut self) -> Result<(), Error> {
-        if self.lock.is_some() {
-            return Ok(());
-        }
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(beside(&self.path, ".lock"))
-            .map_err(|e| Error::of_system(&self.path, e))?;
-        match file.try_lock() {
-            Ok(()) => {
-                self.lock = Some(file);
-                Ok(())
-            }
-            Err(TryLockError::WouldBlock) => Err(Error::InUse { path: self.path.clone() }),
-            Err(TryLockError::Error(error)) => Err(Error::of_system(&self.path, error)),
         }
     }
 

@@ -4,6 +4,7 @@
 //! the effects.
 
 mod detectors;
+mod endings;
 mod status;
 mod timeline;
 
@@ -11,14 +12,15 @@ use std::collections::BTreeMap;
 
 use ebbtide_api::wire::Status;
 use ebbtide_core::{
-    Alert, AlertEvent, Finding, FindingEvent, FindingKey, Frame, GpuUuid, Ledger, Sample, SeriesPart, Tick,
-    TickRecord,
+    Alert, AlertEvent, Finding, FindingEvent, FindingKey, Frame, GpuUuid, Incident, Ledger, Sample,
+    SeriesPart, Tick, TickRecord,
 };
 use ebbtide_detect::DetectConfig;
 use ebbtide_notify::{Policy, PolicyConfig};
 
 use crate::record::Recorder;
 use detectors::Detectors;
+use endings::Endings;
 use timeline::Timeline;
 
 /// What the pipeline is told.
@@ -37,6 +39,8 @@ pub enum Effect {
     Record(FindingEvent),
     /// Keep this, and tell people.
     Deliver(AlertEvent),
+    /// Keep this end of a process, with the ticks before it.
+    Freeze(Box<Incident>),
     /// Show this; the driver adds its own health.
     Publish(Box<Status>),
 }
@@ -68,6 +72,7 @@ pub struct Pipeline {
     policy: Policy,
     recorder: Recorder,
     timeline: Timeline,
+    endings: Endings,
     open: BTreeMap<FindingKey, Finding>,
     /// Findings that an earlier run left open: they keep the time they opened at, for it is part of their identity.
     /// What resolves and opens again during a replay is among them still, for to that run it never resolved.
@@ -86,6 +91,7 @@ impl Pipeline {
             policy: Policy::new(config.policy),
             recorder: Recorder::default(),
             timeline: Timeline::default(),
+            endings: Endings::default(),
             open: BTreeMap::new(),
             opened_before: BTreeMap::new(),
             ledgers: BTreeMap::new(),
@@ -120,6 +126,8 @@ impl Pipeline {
         let frame = self.frame(sample);
         let tick = frame.sample.tick;
         let mut effects = vec![Effect::Persist(self.recorder.record(&frame))];
+        let incidents = self.endings.note(&frame, &self.open);
+        effects.extend(incidents.into_iter().map(|incident| Effect::Freeze(Box::new(incident))));
         // All are entered before any is told: a device's finding comes before that of the process that explains it.
         let events: Vec<FindingEvent> =
             self.detectors.observe(&frame).into_iter().map(|event| self.keep(event)).collect();

@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 const STEP_MS: u64 = 1_000;
 
 /// A card of 80 GiB whose one process holds 20 GiB and from `leak_from` on 4 MiB more each second.
-fn sample(second: u64, leak_from: u64) -> Sample {
+pub(super) fn sample(second: u64, leak_from: u64) -> Sample {
     let tick = Tick {
         seq: second + 1,
         at: Ts(1_790_000_000_000 + (second * STEP_MS) as i64),
@@ -54,6 +54,7 @@ fn sample(second: u64, leak_from: u64) -> Sample {
         gpus: vec![gpu],
         host: HostSample { total: Err(Absent::NotYet), available: Err(Absent::NotYet) },
         events: Vec::new(),
+        endings: Vec::new(),
         probe: ProbeHealth::default(),
     }
 }
@@ -61,7 +62,7 @@ fn sample(second: u64, leak_from: u64) -> Sample {
 /// A quarter of an hour of calm, then the leak.
 const CALM_S: u64 = 900;
 
-fn new() -> Pipeline {
+pub(super) fn new() -> Pipeline {
     Pipeline::new(PipelineConfig { host: "test".to_owned(), ..PipelineConfig::default() })
 }
 

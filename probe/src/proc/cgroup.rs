@@ -12,6 +12,8 @@ use super::file::{Missing, read_text};
 const NO_LIMIT: u64 = 1 << 62;
 /// A limit file holds one number.
 const LIMIT_FILE_CAP: u64 = 64;
+/// Groups around a process whose kills are counted; Kubernetes nests five deep.
+const MAX_DEPTH: usize = 8;
 /// Container ids are SHA-256 digests in hex (OCI runtimes).
 const CONTAINER_ID_LEN: usize = 64;
 
@@ -118,6 +120,20 @@ pub(crate) fn memory_limit(text: &str, mount: &Path) -> Reading<Bytes> {
     limits.into_iter().flatten().min().ok_or(Absent::NotSupported)
 }
 
+/// The files that count the kills of the out-of-memory killer in the group in `text` and in those around it, the
+/// innermost first; the root has none.
+pub(crate) fn kill_counters(text: &str, mount: &Path) -> Vec<PathBuf> {
+    let Some((root, limit, path)) = memory_group(text, mount) else { return Vec::new() };
+    let inner = Path::new(path.trim_start_matches('/'));
+    if inner.components().any(|c| !matches!(c, Component::Normal(_))) {
+        return Vec::new();
+    }
+    let file = if limit == "memory.max" { "memory.events" } else { "memory.oom_control" };
+    let leaf = root.join(inner);
+    let groups = leaf.ancestors().take_while(|group| group.starts_with(&root) && *group != root);
+    groups.take(MAX_DEPTH).map(|group| group.join(file)).collect()
+}
+
 /// `text` with every path replaced by the root: in a container without a cgroup namespace the paths are the host's,
 /// while the root of the mount is the container's own group.
 pub(crate) fn at_mount_root(text: &str) -> String {
@@ -174,6 +190,21 @@ mod tests {
         assert_eq!(of("/user.slice/user-0.slice/session-3.scope"), (some("session-3.scope"), None, None));
         assert_eq!(of("/"), (None, None, None));
         assert_eq!(of("/system.slice/.service"), (None, None, None));
+    }
+
+    #[test]
+    fn kills_are_counted_from_the_process_outwards() {
+        let files = |text: &str| -> Vec<String> {
+            let found = kill_counters(text, Path::new("/cg"));
+            found.iter().map(|file| file.display().to_string()).collect()
+        };
+        assert_eq!(
+            files("0::/system.slice/vllm.service\n"),
+            ["/cg/system.slice/vllm.service/memory.events", "/cg/system.slice/memory.events"]
+        );
+        assert_eq!(files("7:memory:/docker/x\n0::/\n")[0], "/cg/memory/docker/x/memory.oom_control");
+        assert_eq!(files("0::/\n"), [""; 0]);
+        assert_eq!(files("0::/../../etc\n"), [""; 0]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub(crate) mod cgroup;
 pub(crate) mod descriptor;
+mod exit;
 pub(crate) mod file;
 mod names;
 mod sight;
@@ -13,9 +14,11 @@ use std::sync::Arc;
 
 use ebbtide_core::text::clean;
 use ebbtide_core::{
-    Absent, Bytes, Holder, HostSample, Liveness, Owner, ProcInfo, ProcKey, Reading, Tick, Ts,
+    Absent, Bytes, Ending, ExitStatus, Holder, HostSample, Liveness, Owner, ProcInfo, ProcKey, Reading, Tick,
+    Ts,
 };
 
+use exit::ExitWatch;
 use file::{Missing, read_text};
 use sight::{STATUS_CAP, Sight};
 use stat::Stat;
@@ -38,6 +41,8 @@ const FORGET_AFTER_MS: u64 = 600_000;
 const SWEEP_EVERY_MS: u64 = 60_000;
 /// Processes remembered: eight GPUs with the 950 entries that the driver lists at most.
 const MAX_REMEMBERED: usize = 8 * 950;
+/// Processes whose descriptors are held open to learn how they end: half of what a process may open by default.
+const MAX_DESCRIPTORS: usize = 512;
 /// Holders named: more would be a table nobody reads.
 const MAX_HOLDERS: usize = 64;
 
@@ -105,6 +110,7 @@ struct Remembered {
     comm: String,
     info: Arc<ProcInfo>,
     host_limit: Reading<Bytes>,
+    exit: ExitWatch,
     owner_read_ms: u64,
     asked_ms: u64,
 }
@@ -213,6 +219,7 @@ impl ProcReader {
         if !kept {
             let mut fresh = self.read(pid, stat, now_ms);
             self.make_room(pid, now_ms);
+            self.watch(pid, &mut fresh);
             if let Some(old) = self.remembered.get(&pid).filter(|old| old.info == fresh.info) {
                 fresh.info = Arc::clone(&old.info);
             }
@@ -228,6 +235,10 @@ impl ProcReader {
         let cgroup = read_text(&dir.join("cgroup"), CGROUP_CAP).map_err(Missing::absent);
         let host_limit =
             cgroup.as_ref().map_err(|&why| why).and_then(|t| cgroup::memory_limit(t, &self.roots.cgroup));
+        let mut exit = ExitWatch::default();
+        if let Ok(groups) = &cgroup {
+            exit.count(cgroup::kill_counters(groups, &self.roots.cgroup));
+        }
         let uid = read_text(&dir.join("status"), STATUS_CAP)
             .map_err(Missing::absent)
             .and_then(|text| stat::real_uid(&text).ok_or(Absent::NotSupported));
@@ -244,9 +255,45 @@ impl ProcReader {
             comm: stat.comm,
             info: Arc::new(info),
             host_limit,
+            exit,
             owner_read_ms: now_ms,
             asked_ms: now_ms,
         }
+    }
+
+    /// Lets `fresh`, the entry of a process that was just read, tell later how the process ended.
+    fn watch(&mut self, pid: u32, fresh: &mut Remembered) {
+        if let Some(old) = self.remembered.get_mut(&pid).filter(|old| old.start_ticks == fresh.start_ticks) {
+            fresh.exit.adopt(&mut old.exit);
+            return;
+        }
+        if self.remembered.values().filter(|known| known.exit.has_descriptor()).count() < MAX_DESCRIPTORS {
+            fresh.exit.open(pid);
+            // Between the two the PID may have become somebody else's.
+            if !self.stat(pid).is_ok_and(|stat| stat.start_ticks == fresh.start_ticks) {
+                fresh.exit = ExitWatch::default();
+            }
+        }
+    }
+
+    /// How a process ended that [`Self::facts`] has told of; `None` as long as it is there, and for one that is
+    /// not known. Tells it once.
+    pub fn ending(&mut self, key: ProcKey) -> Option<Ending> {
+        let is_it = |started: u64| key.start_ticks == Some(started);
+        let stat = self.stat(key.pid).ok().filter(|stat| is_it(stat.start_ticks));
+        if stat.is_none() && self.lives_unseen(key.pid) {
+            return None;
+        }
+        let entry = self.remembered.get_mut(&key.pid).filter(|entry| is_it(entry.start_ticks))?;
+        let status = match stat {
+            // A zombie that says nothing is one in order, or one that we may not inspect: it tells when it is reaped.
+            Some(stat) if stat.is_zombie() => {
+                ExitStatus::of_wait_status(stat.wait_status.filter(|s| *s != 0)?)
+            }
+            Some(_) => return None,
+            None => return Some(std::mem::take(&mut entry.exit).ending(key)),
+        };
+        Some(Ending { status: Ok(status), ..std::mem::take(&mut entry.exit).ending(key) })
     }
 
     fn owner(&self, cgroup: &str) -> Owner {

@@ -20,6 +20,8 @@ pub(crate) struct Stat {
     pub(crate) start_ticks: u64,
     /// Resident pages, field 24.
     pub(crate) rss_pages: u64,
+    /// The wait status, field 52: of a zombie, and 0 where we may not inspect the process (proc(5)).
+    pub(crate) wait_status: Option<i32>,
 }
 
 impl Stat {
@@ -36,7 +38,8 @@ impl Stat {
         // Fields 7 to 21 lie between the session and the start time, field 23 (vsize) between it and the RSS.
         let start_ticks = fields.nth(15)?.parse().ok()?;
         let rss_pages = u64::try_from(fields.nth(1)?.parse::<i64>().ok()?).ok()?;
-        Some(Self { comm: comm.to_owned(), state, parent, session, start_ticks, rss_pages })
+        let wait_status = fields.nth(27).and_then(|status| status.parse().ok());
+        Some(Self { comm: comm.to_owned(), state, parent, session, start_ticks, rss_pages, wait_status })
     }
 
     /// Whether the process has exited and its parent has not yet taken note.
@@ -83,9 +86,18 @@ mod tests {
             session: 4711,
             start_ticks: 987_654,
             rss_pages: 4945,
+            wait_status: None,
         };
         assert_eq!(stat, wanted);
         assert!(!stat.is_zombie());
+    }
+
+    #[test]
+    fn a_zombie_tells_its_wait_status_in_its_last_field() {
+        let numbers: Vec<String> = (4..52).map(|field| field.to_string()).collect();
+        let stat = Stat::parse(&format!("7 (gone) Z {} 139\n", numbers.join(" "))).unwrap();
+        assert!(stat.is_zombie());
+        assert_eq!((stat.start_ticks, stat.rss_pages, stat.wait_status), (22, 24, Some(139)));
     }
 
     #[test]

@@ -205,6 +205,7 @@ impl Iterator for Playback<'_> {
                 available: available.map(Bytes).ok_or(Absent::NotSupported),
             },
             events: rows.iter().filter_map(|row| self.event(row)).collect(),
+            endings: Vec::new(),
             probe: ProbeHealth { source: "recorded file".to_owned(), ..ProbeHealth::default() },
         })
     }

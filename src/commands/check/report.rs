@@ -224,7 +224,7 @@ impl Watch {
                     watched.judgement = Some(judgement);
                 }
             }
-            Effect::Deliver(_) | Effect::Persist(_) => {}
+            Effect::Deliver(_) | Effect::Persist(_) | Effect::Freeze(_) => {}
         }
     }
 

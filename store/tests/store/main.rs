@@ -9,6 +9,7 @@
 
 mod damage;
 mod faults;
+mod incidents;
 mod records;
 mod retention;
 mod round_trip;

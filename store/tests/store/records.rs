@@ -7,7 +7,7 @@ use ebbtide_core::{
     Absent, GpuCard, GpuKind, GpuUuid, Metric, Owner, Point, ProcInfo, ProcKey, ProcessCard, SeriesKey, Tick,
     TickRecord, Ts,
 };
-use ebbtide_store::Reader;
+use ebbtide_store::{Reader, Verification};
 
 pub(crate) const MIB: i64 = 1 << 20;
 
@@ -86,4 +86,9 @@ pub(crate) async fn stored(path: &Path) -> (Vec<TickRecord>, u64) {
         ticks.push(sorted(record));
     }
     (ticks, replay.unreadable())
+}
+
+/// What is wrong with the file.
+pub(crate) async fn complaints(path: &Path) -> Vec<String> {
+    Verification::of(path).await.unwrap().complaints
 }

@@ -6,6 +6,7 @@ use ebbtide_core::{TickRecord, Ts};
 use ebbtide_store::Writer;
 use sqlx::{Connection, SqliteConnection};
 
+use crate::incidents::incident;
 use crate::records::{self, record, sorted, stored, used};
 
 fn copy_of(fixture: &str, dir: &Path) -> PathBuf {
@@ -16,7 +17,7 @@ fn copy_of(fixture: &str, dir: &Path) -> PathBuf {
 }
 
 /// The fixtures hold ticks 1 to `last` of [`record`], the first with the cards of two GPUs and three processes, and one
-/// open finding.
+/// open finding; the third also the end of a process.
 async fn upgrades(fixture: &str, last: u64) {
     let dir = tempfile::tempdir().unwrap();
     let path = copy_of(fixture, dir.path());
@@ -35,7 +36,7 @@ async fn upgrades(fixture: &str, last: u64) {
     writer.close().await;
     assert_eq!(stored(&path).await, (expected, 0));
     assert_eq!(records::reader(&path).findings(Ts(0)).await.unwrap().len(), 1);
-    assert_eq!(records::reader(&path).complaints().await.unwrap(), [""; 0]);
+    assert_eq!(records::complaints(&path).await, [""; 0]);
     let chart = records::reader(&path).history(&used(0), Ts(0), Ts(i64::MAX), 10).await.unwrap();
     assert_eq!(chart.iter().map(|span| u64::from(span.count)).sum::<u64>(), last + 1100);
 }
@@ -51,6 +52,15 @@ async fn a_file_of_the_second_layout_becomes_one_of_the_newest() {
 }
 
 #[tokio::test]
+async fn a_file_of_the_third_layout_is_of_the_newest() {
+    upgrades("schema-3.db", 1000).await;
+    let dir = tempfile::tempdir().unwrap();
+    let path = copy_of("schema-3.db", dir.path());
+    let kept = records::reader(&path).incident(1).await.unwrap().unwrap();
+    assert_eq!((kept.incident, kept.ticks.len()), (incident(950), 61));
+}
+
+#[tokio::test]
 async fn an_older_file_can_be_read_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let path = copy_of("schema-1.db", dir.path());
@@ -60,13 +70,14 @@ async fn an_older_file_can_be_read_as_it_is() {
     assert_eq!((ticks.len(), unreadable), (200, 0));
     let chart = records::reader(&path).history(&used(0), Ts(0), Ts(200_000), 3).await.unwrap();
     assert_eq!(chart.iter().map(|span| span.count).sum::<u32>(), 200);
+    assert_eq!(records::reader(&path).incidents().await.unwrap(), []);
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
 
 /// A fixture is made once, when its layout is released, with the test of that release.
 #[tokio::test]
 async fn the_fixtures_are_of_the_layouts_they_say() {
-    for (fixture, version) in [("schema-1.db", 1), ("schema-2.db", 2)] {
+    for (fixture, version) in [("schema-1.db", 1), ("schema-2.db", 2), ("schema-3.db", 3)] {
         let dir = tempfile::tempdir().unwrap();
         let path = copy_of(fixture, dir.path());
         let mut conn = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
