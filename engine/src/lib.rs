@@ -4,8 +4,10 @@
 //! load in a status file ([`status`]); [`rehearsal`] plays a serving engine that leaks at a rate drawn at random.
 //! [`kv`] is the paged KV cache, pure of model code.
 
+pub mod forward;
 pub mod kernels;
 pub mod kv;
+pub mod model;
 pub mod rehearsal;
 pub mod room;
 pub mod status;
