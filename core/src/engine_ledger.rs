@@ -149,7 +149,7 @@ impl EngineLedger {
         let vram = process.memory;
         let pool = pool(engine, vram);
         // What is in a pool of another GPU is not on this one.
-        let within = |part: Reading<Bytes>| pool.and_then(|_| part).map(|bytes| computed(engine, bytes));
+        let within = |part: Reading<Bytes>| pool.and(part).map(|bytes| computed(engine, bytes));
         let (used, cached) = (within(engine.kv_used), within(engine.kv_cached));
         let spare = pool.and_then(|pool| Ok(pool.without(used?)));
         let idle = match engine.semantics {
@@ -202,10 +202,11 @@ fn weights(engine: &EngineSample) -> Reading<Amount> {
         // Given back, or moved to host memory; the engine does not say which.
         return Err(Absent::NotSupported);
     }
-    report.weights.map(Amount::exactly).or_else(|why| match &report.appraisal {
-        Some(appraisal) => appraisal.weights,
-        None => Err(why),
-    })
+    let counted = report.weights.map(Amount::exactly);
+    match &report.appraisal {
+        Some(appraisal) if counted.is_err() => appraisal.weights,
+        _ => counted,
+    }
 }
 
 fn remainder(vram: Reading<Bytes>, weights: Reading<Amount>, pool: Reading<Amount>) -> Reading<Difference> {

@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinHandle};
 use tracing::{debug, error, info, warn};
 
+use crate::appraiser::Appraiser;
 use crate::books::{Books, SharedHealth};
 use crate::config::Config;
 use crate::history::StoredHistory;
@@ -50,6 +51,8 @@ const _: () = assert!(
         < GRANTED.as_millis()
         && SINK_DEADLINE.as_millis() < KEEPER_DEADLINE.as_millis()
 );
+/// The processes of this machine.
+const PROC: &str = "/proc";
 /// Ticks between two looks at what the daemon itself costs.
 const SELF_WATCH_TICKS: u64 = 10;
 /// Mode of a directory that is made for the database: command lines in it may hold secrets.
@@ -141,7 +144,8 @@ async fn supervise(config: &Config, stop: impl Future<Output = ()>) -> Result<()
     let probe = start_probe(config, past.next_seq, sink, &dropped)?;
 
     let costs = Costs::default();
-    let mut driver = Driver { pipeline, ops, publish, health, dropped, costs, noted: Vec::new(), end_api };
+    let (appraiser, noted) = (Appraiser::start(PROC.into()), Vec::new());
+    let mut driver = Driver { appraiser, pipeline, ops, publish, health, dropped, costs, noted, end_api };
     info!(socket = %socket(config).display(), database = %config.store.path.display(), "watching");
     let settled = driver.pipeline.go_live();
     driver.execute(settled).await;
@@ -265,6 +269,7 @@ impl Costs {
 
 /// Executes what the pipeline wants done.
 struct Driver {
+    appraiser: Appraiser,
     pipeline: Pipeline,
     ops: mpsc::Sender<Op>,
     publish: watch::Sender<Arc<Status>>,
@@ -296,7 +301,8 @@ impl Driver {
         }
     }
 
-    async fn step(&mut self, sample: Sample) {
+    async fn step(&mut self, mut sample: Sample) {
+        self.appraiser.complete(&mut sample);
         let effects = self.pipeline.step(Input::Sample(sample));
         self.execute(effects).await;
     }

@@ -5,12 +5,14 @@
 //! ```
 //! Every arrow is a bounded queue; what does not fit is dropped at the sender and counted.
 
+mod appraiser;
 mod books;
 pub mod config;
 mod driver;
 mod history;
 mod keeper;
 pub mod log;
+pub mod model_files;
 mod past;
 pub mod pipeline;
 mod probing;

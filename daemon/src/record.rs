@@ -8,9 +8,9 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use ebbtide_core::{
-    Absent, Bytes, DeviceMemory, EngineSample, Frame, GpuCard, GpuKind, GpuSample, GpuState, GpuUuid,
-    HostSample, Ledger, Liveness, MemorySource, Metric, Percent, Point, ProbeHealth, ProcInfo, ProcKey,
-    ProcKinds, ProcSample, ProcessCard, ProcessList, Reading, Sample, SeriesKey, TickRecord,
+    Absent, Bytes, DeviceMemory, EngineLedger, EngineSample, Frame, GpuCard, GpuKind, GpuSample, GpuState,
+    GpuUuid, HostSample, Ledger, Liveness, MemorySource, Metric, Percent, Point, ProbeHealth, ProcInfo,
+    ProcKey, ProcKinds, ProcSample, ProcessCard, ProcessList, Reading, Sample, SeriesKey, TickRecord,
 };
 
 /// Turns frames into records; remembers since when whose cards are written.
@@ -39,6 +39,7 @@ impl Recorder {
             device_points(gpu, ledger, &mut record.points);
             if let Ok(list) = fresh_list(gpu, sample) {
                 list.entries.iter().for_each(|p| self.process(gpu, p, &mut record));
+                ledger.engines.iter().for_each(|engine| engine_points(gpu, engine, &mut record.points));
             }
         }
         host_points(&sample.host, &mut record.points);
@@ -96,6 +97,16 @@ fn device_points(gpu: &GpuSample, ledger: &Ledger, points: &mut Vec<Point>) {
         push(Metric::ListedProcesses, i64::try_from(list.entries.len()).ok());
         push(Metric::UnattributedBytes, ledger.unattributed.ok().map(|b| b.0));
     }
+}
+
+/// What an engine's memory is for, beside the counters: only what is known, for most engines leave most of it out.
+fn engine_points(gpu: &GpuSample, engine: &EngineLedger, points: &mut Vec<Point>) {
+    let mut push = |metric, value: Option<i64>| {
+        points.extend(value.map(|value| point(Some(&gpu.uuid), Some(engine.key), metric, Some(value))));
+    };
+    push(Metric::KvCachedBytes, bytes(engine.cached.map(|cached| cached.bytes)));
+    push(Metric::WeightsBytes, bytes(engine.weights.map(|weights| weights.bytes)));
+    push(Metric::RemainderBytes, engine.remainder.ok().map(|remainder| remainder.bytes.0));
 }
 
 fn host_points(host: &HostSample, points: &mut Vec<Point>) {
@@ -197,6 +208,7 @@ impl Replayer {
         let engine = values.contains_key(&Metric::KvUsedBytes).then(|| EngineSample {
             kv_used: read(values, Metric::KvUsedBytes),
             kv_pool: read(values, Metric::KvPoolBytes),
+            kv_cached: read(values, Metric::KvCachedBytes),
             running: count(Metric::RunningRequests),
             waiting: count(Metric::WaitingRequests),
             ..EngineSample::absent(Absent::NotYet)

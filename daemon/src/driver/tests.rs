@@ -10,6 +10,7 @@ fn driver()
     let (end_api, api_ends) = oneshot::channel();
     let (sink, samples) = mpsc::channel(1);
     let driver = Driver {
+        appraiser: Appraiser::start(PROC.into()),
         pipeline: Pipeline::new(PipelineConfig::default()),
         ops,
         publish,

@@ -1,16 +1,15 @@
 //! `ebbtide plan`: what a model, a context and a load will need, before anything is started.
 
 mod args;
-mod files;
 mod listing;
 
 use ebbtide_core::Bytes;
+use ebbtide_daemon::model_files::{self, Found, ModelFileError};
 use ebbtide_plan::{Answer, Load, Question, Verdict, Weights, card, catalogue};
 use serde::Serialize;
 
 use crate::{exit, output};
 pub(crate) use args::PlanArgs;
-use files::Found;
 
 /// The context that is asked about where none is given: what most services allow.
 const USUAL_CONTEXT: u64 = 8192;
@@ -71,14 +70,14 @@ fn report(args: &PlanArgs, name: String, found: &Found, card: Option<Bytes>) -> 
 }
 
 fn model(args: &PlanArgs) -> anyhow::Result<(String, Found)> {
-    let from = |path: &std::path::Path, found: anyhow::Result<Found>| {
+    let from = |path: &std::path::Path, found: Result<Found, ModelFileError>| {
         let name = ebbtide_core::text::clean(&path.display().to_string());
-        found.map(|found| (name, found)).map_err(|error| coded(exit::DATA, &error))
+        found.map(|found| (name, found)).map_err(|error| coded(exit::DATA, &error.into()))
     };
     match (&args.config, &args.gguf, &args.dir) {
-        (Some(path), _, _) => from(path, files::config(path)),
-        (_, Some(path), _) => from(path, files::gguf(path)),
-        (_, _, Some(path)) => from(path, files::folder(path)),
+        (Some(path), _, _) => from(path, model_files::config(path)),
+        (_, Some(path), _) => from(path, model_files::gguf(path)),
+        (_, _, Some(path)) => from(path, model_files::folder(path)),
         _ => named(args.model.as_deref().unwrap_or_default()),
     }
 }
