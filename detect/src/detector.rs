@@ -5,6 +5,7 @@ mod standing;
 use ebbtide_core::{Bytes, Diagnosis, FindingEvent, FindingKind, Reading, SeriesRef, Tick, Ts};
 
 use crate::blocks::{Block, KvBlock};
+use crate::budget::Budget;
 use crate::config::DetectConfig;
 use crate::explain::Explainer;
 use crate::findings::Findings;
@@ -254,6 +255,7 @@ impl Detector {
             warm_up_mib: warm_up_mib(last.capacity),
             origin_mib: self.origin().mib(),
             disturbed_at: self.event.map(|(_, tick)| self.at(tick.mono_ms)),
+            budget: Budget::of(&self.config),
         }
     }
 }

@@ -7,13 +7,15 @@
 //! 2. `ladder` keeps floors, means and ceilings of blocks of 1 s, 2 s, 4 s … 2.3 h, 32 of each;
 //! 3. `rise` asks of each block length whether memory rose steadily over the last 32 blocks, and if not, why not;
 //!    `kink` asks whether a steady rise became faster;
-//! 4. `verdict` demands repetition, more of it the less is known about the load, and names the cause;
-//! 5. `forecast` says apart from the cause when memory runs out; `sentence` puts all of it into words.
+//! 4. `budget` says how much evidence that takes in a fleet of this size, and `wager` must agree with it;
+//! 5. `verdict` demands repetition, more of it the less is known about the load, and names the cause;
+//! 6. `forecast` says apart from the cause when memory runs out; `sentence` puts all of it into words.
 //!
 //! Because every block length is judged alike, evidence scales with the rate: a fast leak shows in short blocks,
 //! a slow one in long blocks, and an interval of samples longer than a block merely leaves the short ones empty.
 
 mod blocks;
+mod budget;
 mod channel;
 mod config;
 mod detector;
@@ -32,6 +34,7 @@ mod scene;
 mod sentence;
 mod trend;
 mod verdict;
+mod wager;
 
 pub use config::DetectConfig;
 pub use detector::Detector;

@@ -10,7 +10,7 @@ use crate::kink::Kink;
 use crate::ladder::{RUNGS, block_s};
 use crate::levelling;
 use crate::onset::{self, Onset};
-use crate::rise::{LEAK, Rise};
+use crate::rise::Rise;
 use crate::rules::Claim;
 use crate::scene::{Growth, Reserve, Scene};
 use crate::sentence;
@@ -222,7 +222,12 @@ impl Author<'_> {
             finding.forecast.as_ref().is_some_and(|forecast| self.now.left_s(forecast) <= self.now.horizon_s);
         let account = self.scene.account;
         let lasted = self.now.at - onset.at;
+        let decades = |natural: f64| natural / std::f64::consts::LN_10;
+        let (won, needed) = (self.scene.log_wealth(rise), self.scene.budget.wealth(rise.rung));
+        let mut evidence = finding.evidence;
+        evidence.push(Evidence::against("wager-won", decades(won), "decades", decades(needed)));
         Finding {
+            evidence,
             severity: if soon { Severity::Critical } else { Severity::Warning },
             summary: sentence::leak(rate(rise), lasted, finding.grown.unwrap_or_default(), account),
             settle: match self.series.part {
@@ -345,7 +350,7 @@ impl Author<'_> {
     fn evidence(&self, rise: &Rise, onset: Onset) -> Vec<Evidence> {
         let mut evidence = vec![
             Evidence::new("rate", rate(rise).mib_per_min(), "MiB/min"),
-            Evidence::against("trend-z", rise.z, "", LEAK.trend_z),
+            Evidence::against("trend-z", rise.z, "", self.scene.needed_z(rise.rung)),
             Evidence::new("window", rise.until - rise.from, "s"),
             Evidence::new("block", block_s(rise.rung), "s"),
             Evidence::new("noise", rise.noise, "MiB"),

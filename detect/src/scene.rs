@@ -1,12 +1,13 @@
 //! What one window after another says: is there a rise, who accounts for it, what stands against calling it a leak.
 
 use crate::blocks::Block;
+use crate::budget::Budget;
 use crate::explain::{Account, Basis, Explainer};
 use crate::kink::{self, Kink};
 use crate::ladder::{Ladder, RING, RUNGS, block_s};
 use crate::rise::{self, GROWTH, LEAK, Refusal, Rise, YOUNG_LEAK, rise_mib};
 use crate::trend::{Series, noise};
-use crate::{levelling, onset};
+use crate::{levelling, onset, wager};
 
 /// Blocks of the window in which growth is looked for: half of a leak's, to be early.
 pub(crate) const GROWTH_SLOTS: usize = RING / 2;
@@ -56,6 +57,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) origin_mib: f64,
     /// When the last event happened, in seconds since the epoch began.
     pub(crate) disturbed_at: Option<f64>,
+    /// How much evidence a page must carry.
+    pub(crate) budget: Budget,
 }
 
 /// Why growth is not called a leak.
@@ -243,8 +246,24 @@ impl Scene<'_> {
             let is_tide = is_blind && rise.rung <= YOUNG_RUNG && self.has_been_there(rise);
             let is_short =
                 rise.rung < self.account.threshold().leak && !(is_blind && self.outgrows_warm_up(rise));
-            (is_tide || is_short).then_some(Reserve::TooShort)
+            (is_tide || is_short || !self.is_beyond_chance(rise)).then_some(Reserve::TooShort)
         })
+    }
+
+    /// Whether both the trend test and the wager say that this is no chance, at the level of the fleet.
+    fn is_beyond_chance(&self, rise: &Rise) -> bool {
+        rise.z >= self.needed_z(rise.rung) && self.log_wealth(rise) >= self.budget.wealth(rise.rung)
+    }
+
+    /// What Mann-Kendall's z of a leak must reach.
+    pub(crate) fn needed_z(&self, rung: usize) -> f64 {
+        self.budget.trend_z(rung).max(LEAK.trend_z)
+    }
+
+    /// The natural logarithm of what a bet on this rise has won.
+    pub(crate) fn log_wealth(&self, rise: &Rise) -> f64 {
+        let series = self.series(rise.rung, RING, rise.basis);
+        series.map_or(0.0, |series| wager::log_wealth(&series, block_s(rise.rung)))
     }
 
     /// A good reason for this rise.
@@ -355,7 +374,8 @@ pub(crate) fn detectable(scene: &Scene<'_>) -> Option<f64> {
             let series = scene.series(rung, RING, basis)?;
             let span = series.times().last()? - series.times().first()?;
             let n = series.len() as f64;
-            let by_noise = 4.5 * noise(series.values()) * (12.0 / n.powi(3)).sqrt() * n / span;
+            let by_noise =
+                scene.needed_z(rung) * noise(series.values()) * (12.0 / n.powi(3)).sqrt() * n / span;
             Some(by_noise.max(8.0 / (0.75 * span)))
         })
         .reduce(f64::min)
