@@ -1,4 +1,4 @@
--- The third layout: what is kept of processes that ended out of order, for as long as the file lives.
+-- The third layout: what is kept of processes that ended out of order, for as long as the file lives, and gaps by name.
 -- Why it looks so, and how the blobs are read: the head of store/src/lib.rs. Append-only history, like 0001 and 0002.
 
 -- One end of one process. times holds the ticks before it, as tick_window does; body is JSON.
@@ -22,4 +22,13 @@ CREATE TABLE incident_series (
     start_ticks INTEGER,
     metric      TEXT NOT NULL,
     data        BLOB NOT NULL
+) STRICT;
+
+-- Ticks that were made and could not be kept: it tells a gap from a daemon that did not run.
+CREATE TABLE gap (
+    id      INTEGER PRIMARY KEY,
+    from_ms INTEGER NOT NULL,
+    to_ms   INTEGER NOT NULL,
+    ticks   INTEGER NOT NULL,
+    reason  TEXT NOT NULL
 ) STRICT;

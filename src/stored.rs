@@ -81,7 +81,7 @@ impl Client for StoredClient {
                 last: Some(span.last),
             })
             .collect();
-        Ok(History { series: query.series.clone(), spans })
+        Ok(History { series: query.series.clone(), spans, gaps: Vec::new() })
     }
 
     /// The one status there is; refused once it was shown, as the end of a recording is.

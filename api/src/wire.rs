@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 /// Version of the wire types.
 pub const SCHEMA: u32 = 1;
 
+/// A write-ahead log of this size cannot shrink, and it should: 64 MiB, some hours of ticks.
+pub const LOG_ALARM_BYTES: u64 = 64 << 20;
+
 /// All that the daemon knows now. One is published a tick.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -85,6 +88,10 @@ pub struct Health {
     pub unstored_ticks: u64,
     /// Why nothing is being stored at the moment.
     pub store_error: Option<String>,
+    /// Size of the database's write-ahead log at its last checkpoint; more than [`LOG_ALARM_BYTES`] means that some
+    /// reader of the database does not let go.
+    #[serde(default)]
+    pub store_log_bytes: Option<u64>,
     /// Deliveries that succeeded.
     pub delivered: u64,
     /// Deliveries that were given up.
@@ -119,6 +126,22 @@ pub struct History {
     pub series: SeriesKey,
     /// Its spans in order of time.
     pub spans: Vec<Span>,
+    /// Where ticks were made and could not be kept, in order of time: what else is missing was not sampled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
+}
+
+/// Ticks that were made and could not be kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// The first of them.
+    pub from: Ts,
+    /// The last.
+    pub to: Ts,
+    /// How many.
+    pub ticks: u64,
+    /// Why.
+    pub reason: String,
 }
 
 /// One span of a series; a single sample where nothing was thinned.

@@ -2,18 +2,21 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ebbtide_core::{AlertEvent, AlertTransition, Incident, TickRecord, Ts};
+use ebbtide_core::{AlertEvent, AlertTransition, Incident, Tick, TickRecord, Ts};
 use ebbtide_notify::{DeliveryReport, Outcome};
-use ebbtide_store::{DeliveryId, Error, Settlement, Verdicts, Writer};
+use ebbtide_store::{DeliveryId, Error, Gap, Pending, Reader, Settlement, StoreConfig, Verdicts, Writer};
 use tracing::{info, warn};
 
 use crate::log::with_causes;
 
 /// A write that takes longer is given up and tried again: the disk hangs.
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
+/// Bytes of a page of the write-ahead log, SQLite's default.
+const LOG_PAGE_BYTES: u64 = 4096;
 
 /// How keeping and telling fare, for the status.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +29,8 @@ pub(crate) struct KeeperHealth {
     pub(crate) delivered: u64,
     pub(crate) undelivered: u64,
     pub(crate) dropped_deliveries: u64,
+    /// Size of the write-ahead log at the last checkpoint.
+    pub(crate) log_bytes: u64,
 }
 
 /// The health, shared with whoever publishes it.
@@ -47,7 +52,12 @@ type DeliveryName = (Arc<str>, String, AlertTransition, Ts);
 
 /// The writer with its books.
 pub(crate) struct Books {
+    path: PathBuf,
     writer: Writer,
+    /// How far the file's numbers of ticks are ahead of ours: a file that was not there when we began can hold more.
+    ahead: u64,
+    /// Ticks that could not be kept and are not marked as missing yet.
+    lost: Option<Gap>,
     pending: HashMap<DeliveryName, VecDeque<DeliveryId>>,
     /// Deliveries that have ended and are still pending in the store, which was not to be written. Never more than
     /// there were in the sinks' queues: while nothing can be written, no new numbers are given.
@@ -56,8 +66,17 @@ pub(crate) struct Books {
 }
 
 impl Books {
-    pub(crate) fn new(writer: Writer, health: SharedHealth) -> Self {
-        Self { writer, pending: HashMap::new(), unsettled: VecDeque::new(), health }
+    /// Books of the database at `path`, which keep what `kept` says.
+    pub(crate) fn new(path: &Path, kept: StoreConfig, health: SharedHealth) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            writer: Writer::with(path, kept),
+            ahead: 0,
+            lost: None,
+            pending: HashMap::new(),
+            unsettled: VecDeque::new(),
+            health,
+        }
     }
 
     pub(crate) fn health(&self) -> &SharedHealth {
@@ -65,17 +84,47 @@ impl Books {
     }
 
     /// Writes a tick; whether its commit has returned.
-    pub(crate) async fn tick(&mut self, record: &TickRecord) -> bool {
-        let written = within(self.writer.append(record)).await;
+    pub(crate) async fn tick(&mut self, record: &mut TickRecord) -> bool {
+        let seq = record.tick.seq;
+        record.tick.seq = seq.saturating_add(self.ahead);
+        let mut written = within(self.writer.append(record)).await;
+        if let Err(Failure::Store(Error::Behind { last, .. })) = &written {
+            self.ahead = last.saturating_add(1).saturating_sub(seq);
+            warn!(last, "the database holds more ticks than it did at the start: counting on from there");
+            record.tick.seq = seq.saturating_add(self.ahead);
+            written = within(self.writer.append(record)).await;
+        }
+        record.tick.seq = seq;
         let stored = self.judge(written).is_some();
         if stored {
+            let log_bytes = self.writer.stats().log_pages * LOG_PAGE_BYTES;
             self.health.note(|h| {
                 h.stored_ticks += 1;
-                h.last_stored_seq = Some(record.tick.seq);
+                h.last_stored_seq = Some(seq);
+                h.log_bytes = log_bytes;
             });
+            self.mark_lost().await;
             self.note_settlements().await;
         }
         stored
+    }
+
+    /// A tick had to go unwritten.
+    pub(crate) fn lose(&mut self, tick: Tick) {
+        self.health.note(|h| h.unstored_ticks += 1);
+        let reason = self.health.read().store_error.unwrap_or_else(|| "writing was too slow".to_owned());
+        let lost = self.lost.get_or_insert(Gap { from: tick.at, to: tick.at, ticks: 0, reason });
+        (lost.from, lost.to) = (lost.from.min(tick.at), lost.to.max(tick.at));
+        lost.ticks += 1;
+    }
+
+    /// Marks in the history what is missing from it.
+    async fn mark_lost(&mut self) {
+        let Some(gap) = &self.lost else { return };
+        let marked = within(self.writer.mark(gap)).await;
+        if self.judge(marked).is_some() {
+            self.lost = None;
+        }
     }
 
     /// Writes what was decided; the numbers of its deliveries when its commit has returned.
@@ -88,6 +137,17 @@ impl Books {
     pub(crate) async fn ended(&mut self, incident: &Incident) -> bool {
         let written = within(self.writer.freeze(incident)).await;
         self.judge(written).is_some()
+    }
+
+    /// Deliveries to `sink` that have not ended and are in nobody's hands, the oldest first.
+    pub(crate) async fn untold(&mut self, sink: &str) -> Vec<Pending> {
+        let stored = within(Reader::new(&self.path, WRITE_DEADLINE).pending_deliveries()).await;
+        let mut stored = self.judge(stored).unwrap_or_default();
+        let in_hand = |id: &DeliveryId| {
+            self.pending.values().any(|ids| ids.contains(id)) || self.unsettled.iter().any(|(of, _)| of == id)
+        };
+        stored.retain(|pending| pending.sink == sink && !in_hand(&pending.id));
+        stored
     }
 
     /// Expects a report of this delivery.
@@ -132,10 +192,10 @@ impl Books {
     }
 
     /// Says once when writing begins to fail, and once when it works again.
-    fn judge<T>(&self, written: Result<T, String>) -> Option<T> {
+    fn judge<T>(&self, written: Result<T, Failure>) -> Option<T> {
         let (value, now) = match written {
             Ok(value) => (Some(value), None),
-            Err(reason) => (None, Some(reason)),
+            Err(failure) => (None, Some(with_causes(&failure))),
         };
         let before = self.health.read().store_error;
         match (&before, &now) {
@@ -150,11 +210,20 @@ impl Books {
     }
 }
 
-/// The outcome, or in words why there is none in time.
-async fn within<T>(write: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
+/// Why something was not written.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Store(#[from] Error),
+    #[error("the disk has not answered within {} s", WRITE_DEADLINE.as_secs())]
+    Hangs,
+}
+
+/// The outcome, or that there is none in time.
+async fn within<T>(write: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
     match tokio::time::timeout(WRITE_DEADLINE, write).await {
-        Ok(outcome) => outcome.map_err(|error| with_causes(&error)),
-        Err(_) => Err(format!("the disk has not answered within {} s", WRITE_DEADLINE.as_secs())),
+        Ok(outcome) => Ok(outcome?),
+        Err(_) => Err(Failure::Hangs),
     }
 }
 

@@ -15,7 +15,6 @@ use ebbtide_core::{Absent, AlertEvent, HostSample, ProbeHealth, Sample, Tick, Ts
 use ebbtide_detect::DetectConfig;
 use ebbtide_notify::{SinkConfig, StartError};
 use ebbtide_probe::{Probe, ProbeError};
-use ebbtide_store::Writer;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinHandle};
 use tracing::{debug, error, info, warn};
@@ -136,7 +135,7 @@ async fn supervise(config: &Config, stop: impl Future<Output = ()>) -> Result<()
     let (ops, queue) = mpsc::channel(keeper::QUEUE);
     let (reports, reported) = mpsc::channel(keeper::REPORT_QUEUE);
     let dispatcher = keeper::dispatcher(config.sinks.clone(), reports).map_err(RunError::Sinks)?;
-    let books = Books::new(Writer::with(&config.store.path, config.store.kept()), health.clone());
+    let books = Books::new(&config.store.path, config.store.kept(), health.clone());
     let keeper =
         tokio::spawn(Keeper::new(books, dispatcher, past.undelivered).run(queue, reported, SINK_DEADLINE));
     let (sink, mut samples) = mpsc::channel(SAMPLE_QUEUE);
@@ -348,6 +347,7 @@ impl Driver {
             last_stored_seq: kept.last_stored_seq,
             unstored_ticks: kept.unstored_ticks,
             store_error: kept.store_error,
+            store_log_bytes: Some(kept.log_bytes),
             delivered: kept.delivered,
             undelivered: kept.undelivered,
             started_at: self.costs.started_at.unwrap_or(status.tick.at),

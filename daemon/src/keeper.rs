@@ -4,11 +4,11 @@
 //! nothing can be committed, for a full disk must not silence an alert. What cannot be kept waits in memory, bounded,
 //! and what has to go is counted.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use ebbtide_core::{AlertEvent, FindingEvent, Incident, TickRecord};
-use ebbtide_notify::{DeliveryReport, Dispatcher, Handed, SinkConfig, StartError};
+use ebbtide_notify::{DeliveryReport, Dispatcher, Handed, Outcome, SinkConfig, StartError};
 use ebbtide_store::{DeliveryId, Pending, Verdicts};
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
@@ -71,13 +71,18 @@ pub(crate) struct Keeper {
     dispatcher: Dispatcher,
     sinks: Vec<String>,
     backlog: VecDeque<Op>,
+    /// Sinks whose queue was full: what is for them waits in the store until some of it has ended.
+    full: BTreeSet<String>,
+    /// A delivery has ended since, so there is room.
+    has_room: bool,
 }
 
 impl Keeper {
     /// Takes over the writer and the sinks, and tells again what an earlier run did not bring to its end.
     pub(crate) fn new(books: Books, dispatcher: Dispatcher, left: Vec<Pending>) -> Self {
         let sinks = dispatcher.sinks().map(str::to_owned).collect();
-        let mut keeper = Self { books, dispatcher, sinks, backlog: VecDeque::new() };
+        let (backlog, full) = (VecDeque::new(), BTreeSet::new());
+        let mut keeper = Self { books, dispatcher, sinks, backlog, full, has_room: false };
         for Pending { sink, event, id } in left {
             keeper.hand_over(&sink, &event, Some(id));
         }
@@ -100,8 +105,12 @@ impl Keeper {
                         self.push(op);
                     }
                     self.write_backlog().await;
+                    self.tell_waiting().await;
                 }
-                Some(report) = reports.recv() => self.books.settle(report).await,
+                Some(report) = reports.recv() => {
+                    self.has_room |= !matches!(report.outcome, Outcome::Retrying { .. });
+                    self.books.settle(report).await;
+                }
             }
         }
         self.write_backlog().await;
@@ -116,8 +125,10 @@ impl Keeper {
         if self.backlog.len() >= limit && self.backlog.iter().filter(|held| same_sort(held)).count() >= limit
         {
             let oldest = self.backlog.iter().position(same_sort);
-            self.backlog.remove(oldest.unwrap_or(0));
-            self.books.health().note(|h| if is_tick { h.unstored_ticks += 1 } else { h.lost_decisions += 1 });
+            match self.backlog.remove(oldest.unwrap_or(0)) {
+                Some(Op::Tick(record)) => self.books.lose(record.tick),
+                _ => self.books.health().note(|h| h.lost_decisions += 1),
+            }
         }
         self.backlog.push_back(op);
     }
@@ -126,7 +137,7 @@ impl Keeper {
     async fn write_backlog(&mut self) {
         while let Some(op) = self.backlog.pop_front() {
             let unwritten = match op {
-                Op::Tick(record) => (!self.books.tick(&record).await).then_some(Op::Tick(record)),
+                Op::Tick(mut record) => (!self.books.tick(&mut record).await).then_some(Op::Tick(record)),
                 Op::Decided(decisions) => self.write_decisions(decisions).await.map(Op::Decided),
                 Op::Ended(incident) => (!self.books.ended(&incident).await).then_some(Op::Ended(incident)),
             };
@@ -171,16 +182,35 @@ impl Keeper {
         }
     }
 
-    /// Hands one event to one sink. What finds no room is counted; in the store it stays pending, and is told after
-    /// a restart.
+    /// Hands one event to one sink. What finds no room waits in the store, and all behind it, so that the order stays;
+    /// what is not in the store is counted as dropped.
     fn hand_over(&mut self, sink: &str, event: &AlertEvent, id: Option<DeliveryId>) {
+        if id.is_some() && self.full.contains(sink) {
+            return;
+        }
         match self.dispatcher.deliver(sink, event) {
             Handed::Queued => id.into_iter().for_each(|id| self.books.expect(sink, event, id)),
             Handed::Full => {
                 warn!(sink, fingerprint = event.alert.fingerprint, "an alert found the sink's queue full");
-                self.books.health().note(|h| h.dropped_deliveries += 1);
+                if id.is_some() {
+                    self.full.insert(sink.to_owned());
+                } else {
+                    self.books.health().note(|h| h.dropped_deliveries += 1);
+                }
             }
             Handed::NoSuchSink => info!(sink, "a delivery is left for a sink that is no longer configured"),
+        }
+    }
+
+    /// Tells what found a queue full, once there is room in it.
+    async fn tell_waiting(&mut self) {
+        if self.full.is_empty() || !std::mem::take(&mut self.has_room) {
+            return;
+        }
+        for sink in std::mem::take(&mut self.full) {
+            for Pending { event, id, .. } in self.books.untold(&sink).await {
+                self.hand_over(&sink, &event, Some(id));
+            }
         }
     }
 

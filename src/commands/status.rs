@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use ebbtide_api::address::{Surroundings, default_socket};
 use ebbtide_api::client::SocketClient;
-use ebbtide_api::wire::{GpuStatus, Level, Status};
+use ebbtide_api::wire::{GpuStatus, LOG_ALARM_BYTES, Level, Status};
 use ebbtide_api::{Client, ClientError};
-use ebbtide_core::{Finding, GpuKind, GpuState, Judgement, ProcKey, ProcSample, Reading, SeriesPart, Ts};
+use ebbtide_core::{
+    Bytes, Finding, GpuKind, GpuState, Judgement, ProcKey, ProcSample, Reading, SeriesPart, Ts,
+};
 
 use crate::cli::{SocketArgs, StatusArgs};
 use crate::{exit, output};
@@ -32,7 +34,7 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<u8> {
 }
 
 /// No answer is "unknown", never "fine": scripts see 3.
-fn unknown(error: ClientError) -> anyhow::Error {
+pub(crate) fn unknown(error: ClientError) -> anyhow::Error {
     let code = exit::of_level(Level::Unknown);
     anyhow::Error::new(exit::Coded { code, message: format!("{:#}", anyhow::Error::new(error)) })
 }
@@ -58,6 +60,17 @@ fn listing(status: &Status) -> Result<String, std::fmt::Error> {
     }
     if let Some(error) = &status.health.store_error {
         writeln!(text, "note: nothing is being stored: {error}")?;
+    }
+    if status.health.unstored_ticks > 0 {
+        writeln!(
+            text,
+            "note: {} ticks could not be stored; the history has a gap",
+            status.health.unstored_ticks
+        )?;
+    }
+    if let Some(bytes) = status.health.store_log_bytes.filter(|bytes| *bytes > LOG_ALARM_BYTES) {
+        let log = Bytes(bytes);
+        writeln!(text, "note: the database's log has grown to {log}: some reader of it does not let go")?;
     }
     Ok(text)
 }

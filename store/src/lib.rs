@@ -16,6 +16,7 @@
 //! | `alert` | alert, as it was last | 30 days after it resolved |
 //! | `delivery` | thing to tell a sink | until it has ended, then 10 000 |
 //! | `incident` | end of a process that was not in order | 500, whatever their age |
+//! | `gap` | run of ticks that could not be kept | 10 000 |
 //! | `incident_series` | series in the ticks before such an end | with its incident |
 //!
 //! How long, and how large the file may become, is [`StoreConfig`]'s.
@@ -107,6 +108,7 @@ mod damage;
 mod directory;
 mod error;
 mod expire;
+mod gap;
 mod history;
 mod incident;
 mod inspection;
@@ -134,6 +136,7 @@ pub use compaction::Compaction;
 pub use config::StoreConfig;
 pub use directory::{SeriesFilter, StoredSeries};
 pub use error::Error;
+pub use gap::Gap;
 pub use history::Span;
 pub use incident::{FrozenIncident, FrozenSeries, StoredIncident};
 pub use inspection::{Counts, Overview, TierOverview};

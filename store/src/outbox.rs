@@ -4,6 +4,7 @@ use ebbtide_core::{Alert, AlertEvent, AlertState, FindingEvent, Ts};
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{Connection, Row as _};
 
+use crate::gap::KEPT_GAPS;
 use crate::json;
 
 /// Findings that are kept; the oldest resolved ones beyond it go. At ten a day this is decades.
@@ -126,6 +127,10 @@ pub(crate) async fn forget_oldest(conn: &mut SqliteConnection, now: Ts) -> Resul
     .bind(DELETED_ROWS)
     .execute(&mut *conn)
     .await?;
+    sqlx::query("DELETE FROM gap WHERE id <= (SELECT max(id) FROM gap) - ?")
+        .bind(KEPT_GAPS)
+        .execute(&mut *conn)
+        .await?;
     sqlx::query("DELETE FROM alert WHERE state = 'resolved' AND changed_ms < ?")
         .bind(now.plus_ms(-KEPT_ALERTS_MS).0)
         .execute(conn)

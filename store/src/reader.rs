@@ -8,6 +8,7 @@ use sqlx::sqlite::SqliteConnection;
 
 use crate::directory::{self, SeriesFilter, StoredSeries};
 use crate::error::Error;
+use crate::gap::{self, Gap};
 use crate::history::Span;
 use crate::incident::{self, FrozenIncident, StoredIncident};
 use crate::json;
@@ -197,6 +198,18 @@ impl Reader {
             Some(Pending { id: DeliveryId(id), sink, event: json::value("delivery", &body)? })
         });
         Ok(pending.collect())
+    }
+
+    /// The gaps between `from` and `to` that are known, the oldest first; of more than a thousand the newest.
+    ///
+    /// # Errors
+    /// Any [`Error`] of opening and reading.
+    pub async fn gaps(&self, from: Ts, to: Ts) -> Result<Vec<Gap>, Error> {
+        self.within(async {
+            let mut conn = self.open().await?;
+            gap::list(&mut conn, (from, to)).await.map_err(|e| self.fail(e))
+        })
+        .await
     }
 
     /// All incidents, the newest first.

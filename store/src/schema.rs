@@ -32,7 +32,7 @@ const MIGRATIONS: [Migration; 3] = [
     Migration {
         name: "0003_incidents",
         sql: include_str!("../../migrations/0003_incidents.sql"),
-        checksum: 0x0039_E98B,
+        checksum: 0xBE5B_BA00,
     },
 ];
 
@@ -50,7 +50,9 @@ const BRIDGES: [&str; 3] = [
     "CREATE TEMP TABLE incident (
          id INTEGER PRIMARY KEY, at_ms INTEGER, pid INTEGER, start_ticks INTEGER, times BLOB, body TEXT);
      CREATE TEMP TABLE incident_series (
-         id INTEGER PRIMARY KEY, gpu TEXT, pid INTEGER, start_ticks INTEGER, metric TEXT, data BLOB);",
+         id INTEGER PRIMARY KEY, gpu TEXT, pid INTEGER, start_ticks INTEGER, metric TEXT, data BLOB);
+     CREATE TEMP TABLE gap (
+         id INTEGER PRIMARY KEY, from_ms INTEGER, to_ms INTEGER, ticks INTEGER, reason TEXT);",
 ];
 
 /// What the writer wants of its connection. `auto_vacuum` counts only before the first table, and the switch to WAL

@@ -10,6 +10,7 @@ use crate::catalogue::{self, SeriesIds};
 use crate::codec::{self, Row};
 use crate::config::StoreConfig;
 use crate::error::Error;
+use crate::gap::{self, Gap};
 use crate::incident;
 use crate::outbox::{self, DeliveryId, Settlement, Verdicts};
 use crate::schema;
@@ -150,6 +151,11 @@ impl Session {
             durably(&mut self.conn, false).await
         };
         written.await.map_err(|e| Error::of_sqlite(&self.path, e))
+    }
+
+    /// Enters a gap; it is in the log when this returns.
+    pub(crate) async fn mark(&mut self, what: &Gap) -> Result<(), Error> {
+        gap::mark(&mut self.conn, what).await.map_err(|e| Error::of_sqlite(&self.path, e))
     }
 
     /// Notes how a delivery ended; it is on the disk when this returns.

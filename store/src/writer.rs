@@ -9,6 +9,7 @@ use ebbtide_core::{Incident, TickRecord, Ts};
 
 use crate::config::StoreConfig;
 use crate::error::Error;
+use crate::gap::Gap;
 use crate::lock;
 use crate::outbox::{DeliveryId, Settlement, Verdicts};
 use crate::schema::beside;
@@ -125,6 +126,16 @@ impl Writer {
     pub async fn freeze(&mut self, incident: &Incident) -> Result<(), Error> {
         let mut session = self.take_session().await?;
         let outcome = session.freeze(incident).await;
+        self.give_back(session, outcome).await
+    }
+
+    /// Enters a gap, so that answers can tell ticks that could not be kept from a daemon that did not run.
+    ///
+    /// # Errors
+    /// Any [`Error`]; the gap is then not marked.
+    pub async fn mark(&mut self, gap: &Gap) -> Result<(), Error> {
+        let mut session = self.take_session().await?;
+        let outcome = session.mark(gap).await;
         self.give_back(session, outcome).await
     }
 

@@ -42,7 +42,7 @@ impl Client for Replay {
                 spans.push(Span { at, min: value, max: value, last: value });
             }
         }
-        Ok(History { series: query.series.clone(), spans })
+        Ok(History { series: query.series.clone(), spans, gaps: Vec::new() })
     }
 
     /// The rest of the recording; refused once it has ended.

@@ -256,7 +256,7 @@ mod tests {
         }
 
         fn history(&self, query: &HistoryQuery) -> Result<History, ClientError> {
-            Ok(History { series: query.series.clone(), spans: Vec::new() })
+            Ok(History { series: query.series.clone(), spans: Vec::new(), gaps: Vec::new() })
         }
 
         fn watch(&self) -> Result<StatusStream, ClientError> {

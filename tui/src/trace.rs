@@ -176,7 +176,7 @@ mod tests {
             max: Some(v),
             last: Some(v),
         });
-        t.absorb(&History { series: t.series.clone(), spans: spans.to_vec() });
+        t.absorb(&History { series: t.series.clone(), spans: spans.to_vec(), gaps: Vec::new() });
         assert_eq!(t.spots().collect::<Vec<_>>(), [spot(8_000, 8), spot(9_000, 90), spot(10_000, 10)]);
         assert_eq!(t.past, Past::Known);
     }

@@ -297,7 +297,7 @@ mod tests {
         let query = trace.query(Ts(world::NOON.0));
         press(&mut model, KeyCode::Char('+'));
         let span = Span { at: Ts(world::NOON.0 - 5000), min: Some(1), max: Some(1), last: Some(1) };
-        let answer = Ok(History { series: trace.series, spans: vec![span] });
+        let answer = Ok(History { series: trace.series, spans: vec![span], gaps: Vec::new() });
         assert_eq!(update(&mut model, Duration::ZERO, Event::History { query, answer }), []);
         assert_eq!(model.trace.as_ref().map(|t| &t.past), Some(&Past::Asked));
     }

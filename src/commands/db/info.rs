@@ -56,6 +56,7 @@ fn document(path: &Path, found: &Overview) -> Value {
         "findings": {"count": counts.findings, "open": counts.open_findings},
         "alerts": {"count": counts.alerts, "open": counts.open_alerts},
         "deliveries": {"count": counts.deliveries, "pending": counts.pending_deliveries},
+        "incidents": counts.incidents,
     })
 }
 
@@ -104,6 +105,7 @@ fn listing(path: &Path, found: &Overview) -> Result<String, std::fmt::Error> {
     writeln!(text, "  findings    {}, {} open", counts.findings, counts.open_findings)?;
     writeln!(text, "  alerts      {}, {} open", counts.alerts, counts.open_alerts)?;
     writeln!(text, "  deliveries  {}, {} pending", counts.deliveries, counts.pending_deliveries)?;
+    writeln!(text, "  incidents   {}", counts.incidents)?;
     Ok(text)
 }
 
