@@ -33,6 +33,8 @@ pub(crate) enum Command {
     /// One look at what the daemon knows; exits 0 fine, 1 warning, 2 critical, 3 unknown
     Status(StatusArgs),
     /// Judge a recorded series: an nvidia-smi log or a CSV
+    /// Why is it full, is it a leak, who holds it: the questions people ask, answered for a GPU or a process
+    Explain(ExplainArgs),
     Check(CheckArgs),
     /// What a model, a context and a load will need, before anything is started
     Plan(Box<PlanArgs>),
@@ -112,6 +114,22 @@ pub(crate) struct StatusArgs {
 /// `ebbtide check`
 #[derive(Debug, Args)]
 #[command(
+/// `ebbtide explain`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  ebbtide explain                    every GPU\n  ebbtide explain 0                  GPU 0\n  ebbtide explain 4711 --json        the process of that number\n\nExits 0 when there is an answer, 3 without a daemon, 65 when nothing is called so. ~ marks what is computed rather than counted."
+)]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+    /// A GPU by its number or UUID, or else a process by its number; all GPUs where nothing is named
+    #[arg(value_name = "GPU|PID")]
+    pub(crate) what: Option<String>,
+    /// Print it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
     after_help = "Examples:\n  nvidia-smi --query-gpu=timestamp,uuid,memory.used,memory.total --format=csv -l 5 > smi.csv\n  ebbtide check smi.csv\n  ebbtide check --json series.csv | jq '.series[].diagnosis'\n\nExits 0 when the file was judged, whatever was found; with --exit-code 1 when a warning and 2 when a critical alert would have fired; 65 when the file cannot be read as a series. docs/check.md says what files may look like."
 )]
 pub(crate) struct CheckArgs {

@@ -1,8 +1,10 @@
-//! What the daemon tells and how it is asked: wire types, the HTTP server over a unix socket, and its client.
+//! What the daemon tells and how it is asked: wire types, what they mean in words, the HTTP server over a unix socket,
+//! and its client.
 
 pub mod address;
 #[cfg(feature = "client")]
 pub mod client;
+pub mod explain;
 #[cfg(feature = "server")]
 pub mod server;
 pub mod wire;

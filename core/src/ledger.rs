@@ -33,8 +33,7 @@ pub struct Ledger {
     pub unattributed: Reading<SignedBytes>,
     /// Terms that are absent: while there are any, the identity is not claimed.
     pub missing: Vec<Term>,
-    /// What the memory of each process with a known engine is for, in the order of the list; of this instant's list
-    /// only.
+    /// What the memory of each process with a known engine is for, as the newest list has it and in its order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub engines: Vec<EngineLedger>,
 }
@@ -82,7 +81,7 @@ impl Ledger {
             processes,
             unattributed: unattributed(device.map(|m| (m.total, m.free)), reserved, processes),
             missing,
-            engines: engines(gpu, tick),
+            engines: engines(gpu),
         }
     }
 
@@ -99,9 +98,9 @@ impl Ledger {
     }
 }
 
-fn engines(gpu: &GpuSample, tick: Tick) -> Vec<EngineLedger> {
-    let list = gpu.processes.as_ref().ok().filter(|list| list.listed.seq == tick.seq);
-    list.map_or_else(Vec::new, |list| list.entries.iter().filter_map(EngineLedger::of).collect())
+fn engines(gpu: &GpuSample) -> Vec<EngineLedger> {
+    let entries = gpu.processes.as_ref().map_or(&[][..], |list| &list.entries);
+    entries.iter().filter_map(EngineLedger::of).collect()
 }
 
 fn process_sum(gpu: &GpuSample, tick: Tick) -> Result<Bytes, (Term, Absent)> {

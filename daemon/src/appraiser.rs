@@ -7,17 +7,14 @@
 mod estimate;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ebbtide_core::{EngineReport, EngineSample, GpuUuid, ProcKey, ProcSample, Sample};
-use ebbtide_plan::{Weights, catalogue};
-use ebbtide_probe::engine::Launch;
 use ebbtide_probe::engine::watch::MAX_TARGETS;
 
-use crate::model_files::{self, Found};
-use estimate::Known;
+use crate::running::{self, Running};
 
 /// Models that wait to be looked up: one for each engine that can be watched. What does not fit is asked for again
 /// with the next sample.
@@ -29,7 +26,7 @@ const STACK: usize = 512 << 10;
 type Question = (ProcKey, Option<String>);
 
 /// What has been found so far; `None` where the model is not known.
-type Answers = Arc<Mutex<BTreeMap<Question, Option<Arc<Known>>>>>;
+type Answers = Arc<Mutex<BTreeMap<Question, Option<Arc<Running>>>>>;
 
 /// Completes samples with what is known of the models.
 #[derive(Debug)]
@@ -48,7 +45,7 @@ impl Appraiser {
         let found = Arc::clone(&answers);
         let look_up = move || {
             for question in questions {
-                let known = look_up(&proc, &question).map(Arc::new);
+                let known = running::in_proc(&proc, question.0, question.1.as_deref()).map(Arc::new);
                 lock(&found).insert(question, known);
             }
         };
@@ -80,7 +77,7 @@ impl Appraiser {
     }
 
     /// What is known, asking for it the first time.
-    fn answer(&mut self, question: &Question) -> Option<Arc<Known>> {
+    fn answer(&mut self, question: &Question) -> Option<Arc<Running>> {
         if let Some(answer) = lock(&self.answers).get(question) {
             return answer.clone();
         }
@@ -91,7 +88,7 @@ impl Appraiser {
     }
 }
 
-fn lock(answers: &Answers) -> MutexGuard<'_, BTreeMap<Question, Option<Arc<Known>>>> {
+fn lock(answers: &Answers) -> MutexGuard<'_, BTreeMap<Question, Option<Arc<Running>>>> {
     // Each change is one insertion, so what a panic left is whole.
     answers.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -124,48 +121,11 @@ impl Parts {
         parts
     }
 
-    fn of_engine(&self, address: &str) -> estimate::Parts {
+    fn of_engine(&self, address: &str) -> running::Parts {
         let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-        self.0.get(address).map_or(estimate::Parts { processes: 1, gpus: 1 }, |(processes, gpus)| {
-            estimate::Parts { processes: count(processes.len()), gpus: count(gpus.len()) }
+        self.0.get(address).map_or(running::Parts { processes: 1, gpus: 1 }, |(processes, gpus)| {
+            running::Parts { processes: count(processes.len()), gpus: count(gpus.len()) }
         })
-    }
-}
-
-/// The model that a process serves: from its files where they can be read, else by its name.
-fn look_up(proc: &Path, (key, served): &Question) -> Option<Known> {
-    let launch = Launch::of(proc, key.pid);
-    let process = proc.join(key.pid.to_string());
-    let as_served = Launch { model: served.clone(), process, ..Launch::default() };
-    for path in launch.iter().chain(std::iter::once(&as_served)).flat_map(Launch::model_files) {
-        if let Ok(found) = files_at(&path) {
-            let source = format!("its files ({})", model_files::shown(&inside(&path, proc)));
-            let name = served.clone().or_else(|| launch.as_ref()?.model.clone()).unwrap_or_default();
-            return Some(Known { name, source, is_file: true, found, launch: launch.unwrap_or_default() });
-        }
-    }
-    let named = launch.as_ref().and_then(|launch| launch.model.clone());
-    let entry = named.iter().chain(served).find_map(|name| catalogue::find(name).ok())?;
-    let model = entry.model().ok()?;
-    let found = Found { weights: Weights::computed(&model), model };
-    let (name, source) = (entry.name.to_owned(), "the catalogue, by its name".to_owned());
-    Some(Known { name, source, is_file: false, found, launch: launch.unwrap_or_default() })
-}
-
-fn files_at(path: &Path) -> Result<Found, model_files::ModelFileError> {
-    if path.is_dir() { model_files::folder(path) } else { model_files::gguf(path) }
-}
-
-/// A path as the engine itself would write it.
-fn inside(path: &Path, proc: &Path) -> PathBuf {
-    let mut parts = path.strip_prefix(proc).unwrap_or(path).components();
-    // The process, and `root` or `cwd`.
-    let (_, base) = (parts.next(), parts.next());
-    let rest = parts.as_path();
-    if base.is_some_and(|base| base.as_os_str() == "root") {
-        Path::new("/").join(rest)
-    } else {
-        rest.to_owned()
     }
 }
 

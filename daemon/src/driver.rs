@@ -26,6 +26,7 @@ use crate::history::StoredHistory;
 use crate::keeper::{self, Decisions, Keeper, Op};
 use crate::past::Past;
 use crate::pipeline::{Effect, Input, Pipeline, PipelineConfig};
+use crate::running::PROC;
 use crate::{log, probing, selfwatch, shutdown};
 
 /// Samples that may wait for the pipeline: a step takes well under a millisecond, so one is the rule and 64 cover
@@ -50,8 +51,6 @@ const _: () = assert!(
         < GRANTED.as_millis()
         && SINK_DEADLINE.as_millis() < KEEPER_DEADLINE.as_millis()
 );
-/// The processes of this machine.
-const PROC: &str = "/proc";
 /// Ticks between two looks at what the daemon itself costs.
 const SELF_WATCH_TICKS: u64 = 10;
 /// Mode of a directory that is made for the database: command lines in it may hold secrets.

@@ -17,6 +17,7 @@ mod past;
 pub mod pipeline;
 mod probing;
 pub mod record;
+pub mod running;
 mod selfwatch;
 mod shutdown;
 

@@ -5,6 +5,7 @@ mod config;
 mod daemon;
 pub(crate) mod db;
 mod demo;
+mod explain;
 mod import;
 pub(crate) mod plan;
 pub(crate) mod status;
@@ -23,6 +24,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<u8> {
         Command::Top(args) => top::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Check(args) => check::run(args),
+        Command::Explain(args) => explain::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Db(command) => db::run(command),

@@ -1,11 +1,13 @@
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ebbtide_core::units::GIB;
 use ebbtide_core::{Absent, Bytes, EngineRole, KvCount, KvSemantics, KvUnit};
 
-use super::estimate::{Parts, complete};
+use super::estimate::complete;
 use super::*;
+use crate::running::{Parts, in_proc};
 
 fn reports(engine: &str, model: &str, blocks: (u64, u64)) -> EngineSample {
     let kv = KvCount {
@@ -28,9 +30,9 @@ fn reports(engine: &str, model: &str, blocks: (u64, u64)) -> EngineSample {
     }
 }
 
-fn looked_up(model: &str) -> Known {
+fn looked_up(model: &str) -> Running {
     let nobody = ProcKey { pid: u32::MAX, start_ticks: Some(1) };
-    look_up(Path::new("/proc"), &(nobody, Some(model.to_owned()))).unwrap()
+    in_proc(Path::new("/proc"), nobody, Some(model)).unwrap()
 }
 
 /// 32 layers x 8 KV heads x 128 x 2 x 2 bytes are 128 KiB a token; 27 740 blocks of 16 are 54.18 GiB.
@@ -82,14 +84,14 @@ fn a_model_is_read_from_the_files_that_the_engine_was_started_with() {
     let config = r#"{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
         "num_key_value_heads": 2, "torch_dtype": "float16"}"#;
     fs::write(dir.join("root/models/mine/config.json"), config).unwrap();
-    let known = look_up(proc.path(), &(key, Some("served-name".to_owned()))).unwrap();
+    let known = in_proc(proc.path(), key, Some("served-name")).unwrap();
     assert_eq!((known.is_file, known.source.as_str()), (true, "its files (/models/mine)"));
     let mut engine = reports("vLLM", "served-name", (3, 10));
     complete(&mut engine, &known, Parts { processes: 1, gpus: 1 });
     // 2 layers x 2 KV heads x (16 + 16) elements x 2 bytes x 16 tokens.
     assert_eq!((engine.kv_pool, engine.kv_used), (Ok(Bytes(40_960)), Ok(Bytes(12_288))));
     assert_eq!(engine.report.unwrap().role, EngineRole::Prefill);
-    assert!(look_up(proc.path(), &(ProcKey { pid: 11, ..key }, Some("served-name".to_owned()))).is_none());
+    assert!(in_proc(proc.path(), ProcKey { pid: 11, ..key }, Some("served-name")).is_none());
 }
 
 #[test]

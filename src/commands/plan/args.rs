@@ -7,11 +7,13 @@ use ebbtide_core::Bytes;
 use ebbtide_core::units::GIB;
 use ebbtide_plan::{Deployment, Engine, KvType};
 
+use crate::cli::SocketArgs;
+
 /// `ebbtide plan`
 #[derive(Debug, Args)]
 #[command(
-    group(ArgGroup::new("what").required(true).args(["model", "config", "gguf", "dir"])),
-    after_help = "Examples:\n  ebbtide plan llama-3.1-8b --gpu h100-80g --context 8192 --requests 32\n  ebbtide plan --dir ./model --gpu-mib 24564 --context 16k --kv-type fp8\n  ebbtide plan --gguf model.gguf --engine llama.cpp --gpu 4090 --json | jq .max_context\n\nExits 0 when there is an answer, whatever it is; with --exit-code 1 when the load does not surely fit and 3 when that cannot be said; 65 when a file cannot be read as a model. docs/plan.md has the contract, docs/kv-cache.md the arithmetic."
+    group(ArgGroup::new("what").required(true).args(["model", "config", "gguf", "dir", "live"])),
+    after_help = "Examples:\n  ebbtide plan llama-3.1-8b --gpu h100-80g --context 8192 --requests 32\n  ebbtide plan --dir ./model --gpu-mib 24564 --context 16k --kv-type fp8\n  ebbtide plan --gguf model.gguf --engine llama.cpp --gpu 4090 --json | jq .max_context\n  ebbtide plan --live --context 32k                  what is running now\n\nExits 0 when there is an answer, whatever it is; with --exit-code 1 when the load does not surely fit and 3 when that cannot be said; 65 when a file cannot be read as a model. docs/plan.md has the contract, docs/kv-cache.md the arithmetic."
 )]
 pub(crate) struct PlanArgs {
     /// A model by name, more or less: llama-2-7b, qwen3-32b, deepseek-v3
@@ -25,6 +27,11 @@ pub(crate) struct PlanArgs {
     /// A model's folder, with config.json and safetensors files
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
+    /// The engines that are running now, as the daemon sees them
+    #[arg(long, conflicts_with_all = ["gpu", "gpu_mib", "weights_gib", "draft_model", "exit_code"])]
+    pub(crate) live: bool,
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
     /// The card, by name or size: h100, a100-40g, rtx-4090, 24g
     #[arg(long, value_name = "CARD")]
     pub(crate) gpu: Option<String>,
@@ -34,9 +41,9 @@ pub(crate) struct PlanArgs {
     /// Tokens of each request, prompt and answer [default: 8192, or what the model is made for]
     #[arg(long, value_name = "TOKENS", value_parser = tokens)]
     pub(crate) context: Option<u64>,
-    /// Requests at a time
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
-    pub(crate) requests: u64,
+    /// Requests at a time [default: 1; with --live those that run]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    pub(crate) requests: Option<u64>,
     /// Type of the cache: f16, fp8, int8, int4, nvfp4, q8_0, q4_0, f32 [default: the model's own]
     #[arg(long, value_name = "TYPE")]
     pub(crate) kv_type: Option<KvType>,
@@ -91,12 +98,16 @@ pub(crate) struct Settings {
 /// Cards from this size on get 1024 sequences a step from vLLM by default, smaller ones 256.
 const LARGE_CARD: Bytes = Bytes(70 * GIB);
 
+/// Requests of one step where none are set.
+pub(super) fn usual_sequences(card: Option<Bytes>) -> u64 {
+    if card.is_some_and(|card| card < LARGE_CARD) { 256 } else { 1024 }
+}
+
 impl PlanArgs {
     /// The deployment that is asked about.
     pub(crate) fn deployment(&self, model_type: KvType, card: Option<Bytes>) -> Deployment {
         let settings = &self.settings;
         let usual = Deployment::new(self.engine, self.kv_type.unwrap_or(model_type));
-        let sequences = if card.is_some_and(|card| card < LARGE_CARD) { 256 } else { usual.max_sequences };
         Deployment {
             tp: settings.tp,
             pp: settings.pp,
@@ -104,7 +115,7 @@ impl PlanArgs {
             share: settings.share,
             block_tokens: settings.block_tokens.unwrap_or(usual.block_tokens),
             batch_tokens: settings.batch_tokens.unwrap_or(usual.batch_tokens),
-            max_sequences: settings.max_sequences.unwrap_or(sequences),
+            max_sequences: settings.max_sequences.unwrap_or_else(|| usual_sequences(card)),
             draft: settings.draft,
             ..usual
         }

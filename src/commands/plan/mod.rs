@@ -2,10 +2,11 @@
 
 mod args;
 mod listing;
+mod live;
 
 use ebbtide_core::Bytes;
 use ebbtide_daemon::model_files::{self, Found, ModelFileError};
-use ebbtide_plan::{Answer, Load, Question, Verdict, Weights, card, catalogue};
+use ebbtide_plan::{Answer, Load, Model, Question, Verdict, Weights, card, catalogue};
 use serde::Serialize;
 
 use crate::{exit, output};
@@ -31,6 +32,9 @@ struct Report {
 }
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<u8> {
+    if args.live {
+        return live::run(args);
+    }
     let (mut name, mut found) = model(args)?;
     if let Some(draft) = &args.draft_model {
         let (draft_name, draft) = named(draft)?;
@@ -48,23 +52,36 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<u8> {
 }
 
 fn report(args: &PlanArgs, name: String, found: &Found, card: Option<Bytes>) -> Report {
-    let model = &found.model;
-    let deployment = args.deployment(model.kv_type, card);
-    let usual = model.max_context.map_or(USUAL_CONTEXT, |longest| longest.clamp(1, USUAL_CONTEXT));
-    let load = Load { context: args.context.unwrap_or(usual), requests: args.requests };
     let stated =
         args.weights_gib.map(|bytes| Weights { bytes, source: ebbtide_plan::weights::Source::Stated });
-    let question = Question { model, weights: stated.or(found.weights), deployment, load, card };
+    let question = Question {
+        model: &found.model,
+        weights: stated.or(found.weights),
+        deployment: args.deployment(found.model.kv_type, card),
+        load: Load { context: context(args, &found.model), requests: args.requests.unwrap_or(1) },
+        card,
+    };
+    answered(name, &question)
+}
+
+/// The context that was asked about, or the usual one as far as the model goes.
+fn context(args: &PlanArgs, model: &Model) -> u64 {
+    let usual = || model.max_context.map_or(USUAL_CONTEXT, |longest| longest.clamp(1, USUAL_CONTEXT));
+    args.context.unwrap_or_else(usual)
+}
+
+fn answered(name: String, question: &Question<'_>) -> Report {
+    let deployment = question.deployment;
     Report {
         model: name,
-        family: model.family.clone(),
+        family: question.model.family.clone(),
         engine: deployment.engine.name(),
         kv_type: deployment.kv_type.name(),
         tp: deployment.tp,
         pp: deployment.pp,
         dp: deployment.dp,
-        context: load.context,
-        requests: load.requests,
+        context: question.load.context,
+        requests: question.load.requests,
         answer: question.answer(),
     }
 }
