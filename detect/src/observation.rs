@@ -1,6 +1,6 @@
 //! What the detector is told in one tick.
 
-use ebbtide_core::{Absent, Bytes, EventKind, KvSemantics, Reading, Tick};
+use ebbtide_core::{Absent, Bytes, EngineRole, EventKind, KvSemantics, Reading, Tick};
 
 /// One series in one tick.
 #[derive(Debug, Clone, Copy)]
@@ -32,13 +32,15 @@ pub struct Load {
     pub waiting: Reading<u32>,
     /// What the engine counts as used.
     pub semantics: KvSemantics,
+    /// Its part in serving a request: one that reads prompts for a peer holds blocks without running anything.
+    pub role: EngineRole,
 }
 
 impl Load {
     /// Nothing is known of the load, for one reason.
     #[must_use]
     pub const fn absent(why: Absent) -> Self {
-        let semantics = KvSemantics::Unknown;
-        Self { kv_used: Err(why), kv_pool: Err(why), running: Err(why), waiting: Err(why), semantics }
+        let (semantics, role) = (KvSemantics::Unknown, EngineRole::Unknown);
+        Self { kv_used: Err(why), kv_pool: Err(why), running: Err(why), waiting: Err(why), semantics, role }
     }
 }

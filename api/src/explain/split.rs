@@ -1,6 +1,6 @@
 //! What the memory is for, and what of that cannot be known.
 
-use ebbtide_core::{EngineLedger, EngineTerm, KvSemantics, ProcSample, Term};
+use ebbtide_core::{Difference, EngineLedger, EngineTerm, KvSemantics, ProcSample, Term};
 
 use super::scene::Scene;
 use super::words::{process, value};
@@ -63,7 +63,7 @@ pub(super) fn unknown(scene: &Scene<'_>) -> Vec<String> {
         if !missing.is_empty() {
             unknown.push(format!("{}: not known: {}", process(sample), missing.join(", ")));
         }
-        if ledger.remainder.is_ok_and(|remainder| remainder.is_surely_negative()) {
+        if ledger.remainder.is_ok_and(Difference::is_surely_negative) {
             unknown.push(format!(
                 "{}: the parts are more than it holds, so an assumption about the model is wrong, or a part lies elsewhere",
                 process(sample)

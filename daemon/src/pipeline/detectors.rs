@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebbtide_core::{
-    Absent, Bytes, DeviceMemory, EngineSample, EventKind, FindingEvent, Frame, GpuSample, GpuUuid, Judgement,
-    KvSemantics, Ledger, Liveness, ProcKey, ProcSample, Reading, Sample, SeriesPart, SeriesRef, Subject,
-    Tick, WorldEvent,
+    Absent, Bytes, DeviceMemory, EngineRole, EngineSample, EventKind, FindingEvent, Frame, GpuSample,
+    GpuUuid, Judgement, KvSemantics, Ledger, Liveness, ProcKey, ProcSample, Reading, Sample, SeriesPart,
+    SeriesRef, Subject, Tick, WorldEvent,
 };
 use ebbtide_detect::{DetectConfig, Detector, Load, Observation};
 
@@ -270,12 +270,19 @@ fn total_load(engines: &[&EngineSample]) -> Load {
         kv_pool: bytes(|e| e.kv_pool),
         running: count(|e| e.running),
         waiting: count(|e| e.waiting),
-        semantics: engines.iter().map(|e| e.semantics).reduce(both).unwrap_or(KvSemantics::Unknown),
+        semantics: agreed(engines.iter().map(|e| e.semantics), KvSemantics::Unknown),
+        role: agreed(engines.iter().map(|engine| role(engine)), EngineRole::Unknown),
     }
 }
 
-fn both(a: KvSemantics, b: KvSemantics) -> KvSemantics {
-    if a == b { a } else { KvSemantics::Unknown }
+fn role(engine: &EngineSample) -> EngineRole {
+    engine.report.as_ref().map_or(EngineRole::Unknown, |report| report.role)
+}
+
+/// What all of them say; `unknown` where they differ, or nobody is there.
+fn agreed<T: PartialEq>(mut said: impl Iterator<Item = T>, unknown: T) -> T {
+    let Some(first) = said.next() else { return unknown };
+    if said.all(|other| other == first) { first } else { unknown }
 }
 
 fn sum<T>(

@@ -1,6 +1,6 @@
 //! Blocks of the KV pool that no request explains: a leak that the driver cannot see, because the pool keeps its size.
 
-use ebbtide_core::{Evidence, FindingKind, KvSemantics, Severity, Tick, Tier};
+use ebbtide_core::{EngineRole, Evidence, FindingKind, KvSemantics, Severity, Tick, Tier};
 
 use super::{Claim, Moment, bytes, seconds};
 use crate::sentence;
@@ -73,7 +73,9 @@ impl PoolUse {
         if moment.load.semantics == KvSemantics::ReferencedAndCached {
             return None;
         }
-        self.held_at_idle(moment).or_else(|| self.rising(moment))
+        // A prompt's blocks wait for the peer that writes the answer, and nothing runs here meanwhile.
+        let idle = if moment.load.role == EngineRole::Prefill { None } else { self.held_at_idle(moment) };
+        idle.or_else(|| self.rising(moment))
     }
 
     fn held_at_idle(&self, moment: &Moment) -> Option<Claim> {

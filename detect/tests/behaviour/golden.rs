@@ -75,6 +75,7 @@ fn load(kv: f64, pool: f64, running: u32) -> Load {
         running: Ok(running),
         waiting: Ok(0),
         semantics: KvSemantics::Referenced,
+        ..Load::absent(Absent::NotSupported)
     }
 }
 
