@@ -5,6 +5,7 @@
 mod check;
 mod configuration;
 mod db;
+mod engine;
 mod faults;
 mod kill;
 mod plan;
