@@ -10,6 +10,7 @@ pub mod kv;
 pub mod model;
 pub mod rehearsal;
 pub mod room;
+pub mod scheduler;
 pub mod status;
 pub mod stop;
 pub mod vram;
