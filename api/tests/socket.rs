@@ -209,7 +209,10 @@ fn history_is_asked_for_in_full_and_its_lack_is_told() {
     let series = SeriesKey { gpu: Some(GpuUuid::new("GPU a+b")), proc: None, metric: Metric::UsedBytes };
     let query = HistoryQuery { series: series.clone(), from: Ts(-5), to: Ts(70), points: 12 };
     let expected = Span { at: Ts(-5), min: None, max: Some(70), last: Some(12) };
-    assert_eq!(served.client().history(&query).unwrap(), History { series, spans: vec![expected], gaps: Vec::new() });
+    assert_eq!(
+        served.client().history(&query).unwrap(),
+        History { series, spans: vec![expected], gaps: Vec::new() }
+    );
     let mut hosts = query;
     hosts.series.gpu = None;
     let error = served.client().history(&hosts).unwrap_err();

@@ -5,6 +5,8 @@
 //! less, so that the processor's own prefetching ends where it begins to be of use; each row therefore asks for the
 //! same row of the chunk [`AHEAD`] further on.
 
+use std::mem::MaybeUninit;
+
 use super::attention::{Attention, Chunk, Workspace};
 use super::prompt;
 use super::simd::{Cell, F16, F32, Fp8, Int8, Simd};
@@ -12,7 +14,7 @@ use crate::kv::{BLOCK_TOKENS, Format, Side, f16_from_f32};
 
 /// Chunks between the one that is computed and the one that is asked for: less comes late, much more falls out of
 /// the first cache again (measured by `cargo bench -p ebbtide-engine --bench attention`).
-const AHEAD: usize = 4;
+const AHEAD: usize = 2;
 /// Heads of queries that share one reading of a row; their sums stay in registers.
 const HEADS: usize = 4;
 /// Bytes that arrive together.
@@ -129,7 +131,13 @@ unsafe fn decode<S: Simd, C: Cell, const D: usize>(
                 width,
             };
             // SAFETY: every array has a part for each of the `group` heads from `first` on.
-            unsafe { group::<S, C>(heads, shape.group, (key, value), tokens.min(BLOCK_TOKENS)) };
+            unsafe {
+                if tokens >= BLOCK_TOKENS {
+                    group::<S, C>(heads, shape.group, (key, value), BLOCK_TOKENS);
+                } else {
+                    group::<S, C>(heads, shape.group, (key, value), tokens);
+                }
+            }
         }
     }
     finish(out, sums, width);
@@ -172,10 +180,14 @@ unsafe fn step<S: Simd, C: Cell, const G: usize>(
         }
         let width = heads.width;
         let mut column = 0;
-        // The first columns ask for the rows to come, all of a row at once.
-        while column + COLUMNS * S::LANES <= width {
-            gather::<S, C, G, COLUMNS>(heads, values, (&weights, tokens), column);
-            column += COLUMNS * S::LANES;
+        // As many sums side by side as registers hold: four heads by four vectors of 32, or by two of 16.
+        while S::LANES == 16 && column + 4 * S::LANES <= width {
+            gather::<S, C, G, 4>(heads, values, (&weights, tokens), column);
+            column += 4 * S::LANES;
+        }
+        while column + 2 * S::LANES <= width {
+            gather::<S, C, G, 2>(heads, values, (&weights, tokens), column);
+            column += 2 * S::LANES;
         }
         while column < width {
             gather::<S, C, G, 1>(heads, values, (&weights, tokens), column);
@@ -185,10 +197,6 @@ unsafe fn step<S: Simd, C: Cell, const G: usize>(
     G
 }
 
-/// Vectors of a row of values that are summed side by side, for all heads: 16 sums with four heads, or 12 with
-/// three, beside the vectors themselves.
-const COLUMNS: usize = 2;
-
 /// The products of queries and keys, minus infinity where there is no token.
 #[inline(always)]
 unsafe fn scores<S: Simd, C: Cell, const G: usize>(
@@ -197,30 +205,26 @@ unsafe fn scores<S: Simd, C: Cell, const G: usize>(
     tokens: usize,
 ) -> [[f32; BLOCK_TOKENS]; G] {
     let mut scores = [[f32::NEG_INFINITY; BLOCK_TOKENS]; G];
-    // SAFETY: the caller's; `first + token` is below 16, as the vectors of 8 or 16 lanes divide it.
+    // SAFETY: the caller's; `first + token` is below 16, as the vectors of 8 or 16 lanes divide it. `sums` is
+    // written for every lane before it is read.
     unsafe {
         for first in (0..BLOCK_TOKENS).step_by(S::LANES) {
-            let mut sums = [[S::splat(0.0); BLOCK_TOKENS]; G];
-            for token in 0..S::LANES.min(tokens.saturating_sub(first)) {
-                keys.prefetch::<S>(first + token);
-                let row = keys.rows.add((first + token) * keys.row_bytes);
-                let mut sum = [S::splat(0.0); G];
-                for column in (0..heads.width).step_by(S::LANES) {
-                    let key = C::load::<S>(row.add(column * C::FORMAT.element_bytes()));
-                    for (head, sum) in sum.iter_mut().enumerate() {
-                        *sum = S::multiply_add(
-                            S::load(heads.queries.add(head * heads.width + column)),
-                            key,
-                            *sum,
-                        );
-                    }
-                }
-                for (sums, sum) in sums.iter_mut().zip(sum) {
-                    sums[token] = sum;
+            let mut sums = MaybeUninit::<[[S::Vector; BLOCK_TOKENS]; G]>::uninit();
+            let mut place = |head: usize| sums.as_mut_ptr().cast::<S::Vector>().add(head * BLOCK_TOKENS);
+            for token in 0..S::LANES {
+                let sum = if first + token < tokens {
+                    keys.prefetch::<S>(first + token);
+                    let row = keys.rows.add((first + token) * keys.row_bytes);
+                    products::<S, C, G>(heads, row)
+                } else {
+                    [S::splat(0.0); G]
+                };
+                for (head, sum) in sum.into_iter().enumerate() {
+                    place(head).add(token).write(sum);
                 }
             }
-            for (scores, sums) in scores.iter_mut().zip(&sums) {
-                let mut sum = S::sums(sums.as_ptr());
+            for (head, scores) in scores.iter_mut().enumerate() {
+                let mut sum = S::sums(place(head));
                 if C::FORMAT.is_scaled() {
                     sum = S::multiply(sum, S::load_f16(keys.scales.add(2 * first)));
                 }
@@ -232,6 +236,23 @@ unsafe fn scores<S: Simd, C: Cell, const G: usize>(
         }
     }
     scores
+}
+
+/// One row of keys times `G` queries, not yet added up across a vector.
+#[inline(always)]
+unsafe fn products<S: Simd, C: Cell, const G: usize>(heads: Heads, row: *const u8) -> [S::Vector; G] {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut sums = [S::splat(0.0); G];
+        for column in (0..heads.width).step_by(S::LANES) {
+            let key = C::load::<S>(row.add(column * C::FORMAT.element_bytes()));
+            for (head, sum) in sums.iter_mut().enumerate() {
+                let query = S::load(heads.queries.add(head * heads.width + column));
+                *sum = S::multiply_add(query, key, *sum);
+            }
+        }
+        sums
+    }
 }
 
 /// Turns the scores of one head into weights, and brings what it has so far to their measure.
