@@ -27,6 +27,8 @@ pub enum Action {
     Open,
     /// Back from an overlay.
     Close,
+    /// The next page of an overlay; after the last the first.
+    NextPage,
     /// Another order of processes.
     Sort,
     /// A longer span in the chart.
@@ -81,6 +83,7 @@ pub const BINDINGS: &[Binding] = &[
     binding(&[KeyCode::Left, KeyCode::Char('h')], "← h", Action::PreviousGpu, "the GPU before", ""),
     binding(&[KeyCode::Enter], "Enter", Action::Open, "details of the selected row", "details"),
     binding(&[KeyCode::Esc], "Esc", Action::Close, "back", ""),
+    binding(&[KeyCode::PageDown, KeyCode::Char(' ')], "PgDn", Action::NextPage, "the next page of details (Space too)", ""),
     binding(&[KeyCode::Char('s')], "s", Action::Sort, "sort processes by memory, slope, pid, name", "sort"),
     binding(&[KeyCode::Char('+'), KeyCode::Char('=')], "+", Action::Longer, "a longer span in the chart", "longer"),
     binding(&[KeyCode::Char('-')], "-", Action::Shorter, "a shorter span", "shorter"),

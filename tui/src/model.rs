@@ -77,6 +77,9 @@ pub struct Model {
     pub scale: Scale,
     /// What lies over the panes.
     pub overlay: Option<Overlay>,
+    /// How often its page was turned; after the last page comes the first, and how many there are is known to who
+    /// draws them.
+    pub page: usize,
     /// The past of what is selected.
     pub trace: Option<Trace>,
     /// When the newest status came, on the clock of [`crate::update::update`].
@@ -101,6 +104,7 @@ impl Default for Model {
             span: FIRST_SPAN,
             scale: Scale::Fitted,
             overlay: None,
+            page: 0,
             trace: None,
             received: Duration::ZERO,
             interval: Duration::ZERO,

@@ -97,6 +97,7 @@ fn turn_overlay(model: &mut Model, action: Action) -> bool {
         Action::Close => None,
         _ => return false,
     };
+    model.page = 0;
     // The same key again leads back.
     model.overlay = if model.overlay == wanted { None } else { wanted };
     true
@@ -114,6 +115,7 @@ fn act(model: &mut Model, action: Action) {
         Action::NextGpu => select_gpu(model, model.gpu_place() + 1),
         Action::PreviousGpu => select_gpu(model, model.gpu_place().saturating_sub(1)),
         Action::Sort => model.order = model.order.next(),
+        Action::NextPage => model.page = model.page.wrapping_add(1),
         Action::Longer => model.span = (model.span + 1).min(SPANS_MS.len() - 1),
         Action::Shorter => model.span = model.span.saturating_sub(1),
         Action::Scale => {

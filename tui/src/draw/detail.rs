@@ -1,5 +1,6 @@
 //! Everything about what is selected, as labelled lines.
 
+use ebbtide_api::explain::{About, Explanation, explain};
 use ebbtide_api::wire::GpuStatus;
 use ebbtide_core::{
     Alert, AlertState, Evidence, Finding, Judgement, ProcSample, Reading, SeriesPart, Tier, Ts,
@@ -21,7 +22,11 @@ pub(super) fn detail(model: &Model, look: &Look) -> (String, Vec<Entry>) {
     let now = model.status.as_ref().map_or(Ts(0), |s| s.tick.at);
     match model.pane {
         Pane::Gpus => match model.selected_gpu() {
-            Some(gpu) => (format!("GPU {}", gpu.gpu.index), about_gpu(gpu, now)),
+            Some(gpu) => {
+                let mut entries = about_gpu(gpu, now);
+                entries.extend(explained(model, &About::Gpu(gpu.gpu.uuid.clone())));
+                (format!("GPU {}", gpu.gpu.index), entries)
+            }
             None => ("GPU".to_owned(), vec![entry("", "no GPU is known")]),
         },
         Pane::Processes => about_row(model, now, look),
@@ -75,7 +80,19 @@ fn about_row(model: &Model, now: Ts, look: &Look) -> (String, Vec<Entry>) {
     };
     entries.push(entry("memory", wording::value(row.memory)));
     entries.extend(row.judgement.into_iter().flat_map(|j| about_judgement(j, now)));
+    if let (Some(process), Some(gpu)) = (row.process, model.selected_gpu()) {
+        entries.extend(explained(model, &About::Process(gpu.gpu.uuid.clone(), process.key)));
+    }
     (title, entries)
+}
+
+/// What the memory is for, the questions that people ask of it, and what cannot be known.
+fn explained(model: &Model, about: &About) -> Vec<Entry> {
+    let explanation = model.status.as_ref().and_then(|status| explain(status, about));
+    let Some(Explanation { split, answers, unknown, .. }) = explanation else { return Vec::new() };
+    let split = split.into_iter().map(|line| entry("split", line));
+    let answers = answers.into_iter().map(|answer| entry(&answer.topic, answer.answer));
+    split.chain(answers).chain(unknown.into_iter().map(|line| entry("not known", line))).collect()
 }
 
 fn about_process(process: &ProcSample, look: &Look) -> Vec<Entry> {

@@ -45,15 +45,17 @@ pub(super) fn draw(buf: &mut Buffer, screen: Rect, model: &Model, look: &Look) {
     };
     Clear.render(area, buf);
     let title = format!(" {} ", wording::fit(&title, usize::from(width - 4)));
-    let hidden = wanted - height;
+    let page_lines = usize::from(height - 2);
+    let pages = lines.len().div_ceil(page_lines);
+    let page = model.page.checked_rem(pages).unwrap_or(0);
     let mut block = Block::bordered().title(title);
-    if hidden > 0 {
-        block = block.title_bottom(format!(" {hidden} more: a taller window shows them "));
+    if pages > 1 {
+        block = block.title_bottom(format!(" page {} of {pages}: PgDn ", page + 1));
     }
     let inner = block.inner(area);
     block.render(area, buf);
     let mut pen = Pen::new(buf, Rect { x: inner.x + 1, width: inner.width - 1, ..inner });
-    for (y, (label, text)) in (0..).zip(&lines) {
+    for (y, (label, text)) in (0..).zip(lines.iter().skip(page * page_lines).take(page_lines)) {
         pen.text((0, y), label, LABEL, LOUD);
         pen.text((LABEL + 1, y), text, pen.width(), Style::new());
     }

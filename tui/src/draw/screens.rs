@@ -95,6 +95,9 @@ fn details_of_a_finding_and_of_a_process() {
     snapshot("finding", &model(leak().into_iter().chain(finding)));
     let process = [KeyCode::Tab, KeyCode::Enter].map(key);
     snapshot("process", &model(leak().into_iter().chain(process)));
+    let turned = [KeyCode::Tab, KeyCode::Enter, KeyCode::PageDown].map(key);
+    let small = draw(&model(leak().into_iter().chain(turned)), (80, 24), &look(false, true));
+    insta::assert_snapshot!("process_next_page_80x24", text_of(&small));
 }
 
 #[test]
