@@ -12,7 +12,6 @@ use ebbtide_api::address::{Surroundings, default_socket};
 use ebbtide_api::server::{Api, BindError, ServeError, Socket};
 use ebbtide_api::wire::{Health, Level, SCHEMA, Status};
 use ebbtide_core::{Absent, AlertEvent, HostSample, ProbeHealth, Sample, Tick, Ts};
-use ebbtide_detect::DetectConfig;
 use ebbtide_notify::{SinkConfig, StartError};
 use ebbtide_probe::{Probe, ProbeError};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -181,14 +180,7 @@ fn host() -> String {
 }
 
 fn pipeline_config(config: &Config) -> PipelineConfig {
-    PipelineConfig {
-        host: host(),
-        detect: DetectConfig {
-            horizon_ms: u64::from(config.detect.imminent_minutes) * 60_000,
-            ..DetectConfig::default()
-        },
-        policy: config.alerts.clone(),
-    }
+    PipelineConfig { host: host(), detect: config.detect.judged(), policy: config.alerts.clone() }
 }
 
 fn socket(config: &Config) -> PathBuf {

@@ -358,9 +358,17 @@ mod tests {
 
     #[test]
     fn a_value_out_of_range_says_who_set_it() {
-        let (_dir, sources) = sources("[probe]\ninterval_ms = 5\n", &[], &[]);
-        let error = load(&sources).unwrap_err().to_string();
+        let (_dir, fast) = sources("[probe]\ninterval_ms = 5\n", &[], &[]);
+        let error = load(&fast).unwrap_err().to_string();
         assert!(error.starts_with("probe.interval_ms (from ") && error.contains("100 to 300000"), "{error}");
+        for pages in ["0", "-1.5", "nan", "1000"] {
+            let text = format!("[detect]\nfalse_pages_per_week = {pages}\n");
+            let (_dir, file) = sources(&text, &[], &[]);
+            let error = load(&file).unwrap_err().to_string();
+            assert!(error.starts_with("detect.false_pages_per_week (from "), "{error}");
+        }
+        let (_dir, whole) = sources("[detect]\nfalse_pages_per_week = 1\nfleet_gpus = 10000\n", &[], &[]);
+        assert_eq!(load(&whole).unwrap().config.detect.judged().fleet_gpus.map(u32::from), Some(10_000));
     }
 
     #[test]

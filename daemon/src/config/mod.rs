@@ -5,9 +5,11 @@
 
 mod layers;
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use ebbtide_core::Bytes;
+use ebbtide_detect::DetectConfig;
 use ebbtide_notify::PolicyConfig;
 use ebbtide_store::StoreConfig;
 use serde::{Deserialize, Serialize};
@@ -175,11 +177,30 @@ const DAY_MS: i64 = 24 * 3600 * 1000;
 pub struct DetectSection {
     /// Memory that runs out within this time is `imminent`.
     pub imminent_minutes: u32,
+    /// How many GPUs `false_pages_per_week` is for; as many as are watched here where none is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet_gpus: Option<NonZeroU32>,
+    /// How many pages a week for a leak that is none all those GPUs together may bring.
+    pub false_pages_per_week: f64,
 }
 
 impl Default for DetectSection {
     fn default() -> Self {
-        Self { imminent_minutes: 60 }
+        let DetectConfig { fleet_gpus, false_pages_per_week, .. } = DetectConfig::default();
+        Self { imminent_minutes: 60, fleet_gpus, false_pages_per_week }
+    }
+}
+
+impl DetectSection {
+    /// How memory is judged.
+    #[must_use]
+    pub fn judged(&self) -> DetectConfig {
+        DetectConfig {
+            horizon_ms: u64::from(self.imminent_minutes) * 60_000,
+            fleet_gpus: self.fleet_gpus,
+            false_pages_per_week: self.false_pages_per_week,
+            ..DetectConfig::default()
+        }
     }
 }
 
@@ -235,6 +256,9 @@ pub enum LogFormat {
 /// The shortest and the longest time between samples; the detector is built for this range.
 const INTERVAL_MS: std::ops::RangeInclusive<u64> = 100..=300_000;
 
+/// Fewer pages than one in two thousand years nobody can tell from none; more than a hundred a week nobody reads.
+const FALSE_PAGES: std::ops::RangeInclusive<f64> = 1e-5..=100.0;
+
 impl Config {
     /// What no type can say: `Err` names the key and the range.
     fn validate(&self) -> Result<(), (&'static str, String)> {
@@ -257,6 +281,14 @@ impl Config {
         }
         if self.store.raw_days == 0 {
             return Err(("store.raw_days", "0 keeps nothing; the least is 1".to_owned()));
+        }
+        let pages = self.detect.false_pages_per_week;
+        if !FALSE_PAGES.contains(&pages) {
+            let (low, high) = (FALSE_PAGES.start(), FALSE_PAGES.end());
+            return Err((
+                "detect.false_pages_per_week",
+                format!("{pages} is outside {low} to {high}: 0 would forbid every page"),
+            ));
         }
         if self.probe.nvml_budget_ms_per_min == 0 {
             return Err((

@@ -1,6 +1,7 @@
 //! One detector a series: which series there are, what each is fed, and which end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 
 use ebbtide_core::{
     Absent, Bytes, DeviceMemory, EngineRole, EngineSample, EventKind, FindingEvent, Frame, GpuSample,
@@ -68,8 +69,12 @@ impl Detectors {
 
     fn feed(&mut self, view: View<'_>, part: SeriesPart, fed: &Fed) -> Vec<FindingEvent> {
         let series = SeriesRef { gpu: view.gpu.uuid.clone(), part };
+        let config = DetectConfig {
+            fleet_gpus: self.config.fleet_gpus.or_else(|| watched_gpus(view.sample)),
+            ..self.config
+        };
         let watched = self.series.entry(series).or_insert_with_key(|series| Watched {
-            detector: Detector::new(series.clone(), &self.config),
+            detector: Detector::new(series.clone(), &config),
             subject: view.subject(part),
         });
         // A process can be listed before it can be looked at.
@@ -119,6 +124,11 @@ impl Detectors {
         }
         events
     }
+}
+
+/// How many GPUs share the false pages where the configuration does not say.
+fn watched_gpus(sample: &Sample) -> Option<NonZeroU32> {
+    NonZeroU32::new(u32::try_from(sample.gpus.len()).unwrap_or(u32::MAX))
 }
 
 fn named(mut event: FindingEvent, subject: &Subject) -> FindingEvent {
