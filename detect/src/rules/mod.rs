@@ -61,7 +61,6 @@ pub(crate) struct Rules {
 
 impl Rules {
     /// The most that the rules keep on the heap, in bytes.
-    #[cfg(test)]
     pub(crate) const MAX_HEAP: usize = steps::MAX_HEAP;
 
     /// Takes an event, before the value that was read with it.

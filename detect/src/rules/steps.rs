@@ -83,7 +83,6 @@ struct Track {
 }
 
 /// The most that a ledger keeps on the heap: a track for each kind.
-#[cfg(test)]
 pub(super) const MAX_HEAP: usize = 8 * size_of::<Track>();
 
 /// Steps at events.

@@ -5,7 +5,7 @@ use ebbtide_testkit::traces::Family;
 
 use super::baselines::{Input, Rule, TEXTBOOK, TUNED};
 use super::minutes::Minutes;
-use super::play::{Claim, Job, Played, play};
+use super::play::{Claim, Job, Played, play, play_by_the_minute};
 use super::score::{Alarms, Mark, Tally};
 use super::workers;
 
@@ -49,9 +49,12 @@ pub(super) struct Entry {
 /// Plays each job; rivals take part in the seeds below the last one, for the time that they take.
 pub(super) fn hold(jobs: &[Job], rivals: &[Rival], last_rival_seed: u64) -> Vec<Entry> {
     workers::each(jobs, |job| {
-        let played = play(job, &DetectConfig::default());
-        let take_part = if job.seed < last_rival_seed { rivals } else { &[] };
-        entry(job.family, &played, take_part)
+        let config = DetectConfig::default();
+        if job.seed < last_rival_seed {
+            entry(job.family, &play_by_the_minute(job, &config), rivals)
+        } else {
+            entry(job.family, &play(job, &config), &[])
+        }
     })
 }
 

@@ -6,6 +6,7 @@ use ebbtide_testkit::traces::Group;
 
 use super::contest::{self, Entry};
 use super::counts::poisson;
+use super::dial::Setting;
 use super::minutes::{median, quantile};
 use super::table::{Table, figure};
 use crate::interval::Share;
@@ -47,19 +48,14 @@ impl Gates {
         let benign = entries.iter().filter(|entry| of(entry, &["N02", "N07", "N08"]));
         let benign = contest::own(benign);
         let in_sixty = benign.fooled as f64 / benign.histories.max(1) as f64 * 60.0;
-        let shown = format!("{in_sixty:.1} ({} of {})", benign.fooled, benign.histories);
+        let shown = out_of(60.0, Share::of(benign.fooled, benign.histories));
         self.add("starts, drifts, restarts: fooled of 60", "<= 1", (shown, in_sixty <= 1.0));
         for (key, what, wanted, least) in [
             ("P05", "leak per request, found of 30", ">= 28", 28.0 / 30.0),
             ("P06", "leak in bursts, found of 30", ">= 24", 24.0 / 30.0),
         ] {
             let recall = contest::own(entries.iter().filter(|entry| of(entry, &[key]))).recall();
-            let found = share(recall) * 30.0;
-            self.add(
-                what,
-                wanted,
-                (format!("{found:.1} ({} of {})", recall.hits, recall.of), share(recall) >= least),
-            );
+            self.add(what, wanted, (out_of(30.0, recall), share(recall) >= least));
         }
         self.changes(entries);
         self.rates(entries);
@@ -71,14 +67,15 @@ impl Gates {
         let mut delays: Vec<f64> = doubling.iter().filter_map(|entry| entry.change_delay_min).collect();
         let (found, of_all) = (delays.len(), doubling.len());
         let middle = median(&mut delays);
-        let shown = format!("{found} of {of_all}, {} min", figure(middle));
+        let all = Share::of(found, of_all);
+        let shown = format!("{found} of {of_all} ({:.3}-{:.3}), {} min", all.low, all.high, figure(middle));
         let holds = found == of_all && middle.is_some_and(|delay| delay <= 20.0);
         self.add("pace doubles: found, median delay", "all, <= 20 min", (shown, holds));
         let even = ["P01", "P02", "P04", "P05", "P07", "P08", "P09"];
         let even: Vec<&Entry> = entries.iter().filter(|entry| of(entry, &even)).collect();
         let wrong = even.iter().filter(|entry| entry.false_change).count();
         let in_140 = wrong as f64 / even.len().max(1) as f64 * 140.0;
-        let shown = format!("{in_140:.1} ({wrong} of {})", even.len());
+        let shown = out_of(140.0, Share::of(wrong, even.len()));
         self.add("pace called faster at an even one, of 140", "<= 1", (shown, in_140 <= 1.0));
     }
 
@@ -133,19 +130,19 @@ impl Gates {
             "<= 0.0005",
             a_day(tally.episodes, tally.clean_days, 0.0005),
         );
-        let weekly = |gpus: f64| f64::from(tally.episodes) / tally.clean_days * 7.0 * gpus;
-        let shown = format!(
-            "{} / {} / {}",
-            figure(Some(weekly(100.0))),
-            figure(Some(weekly(1e3))),
-            figure(Some(weekly(1e4)))
-        );
-        self.add(
-            "pages a week over 100 / 1,000 / 10,000 such GPUs",
-            "<= 1 each",
-            (shown, weekly(1e4) <= 1.0),
-        );
         self.forecasts("imminent a GPU-day, leak-free weeks", entries);
+    }
+
+    /// Pages a week at each setting of the dial, which is one page a week.
+    pub(super) fn dial(&mut self, settings: &[Setting]) {
+        for setting in settings {
+            let what = match setting.gpus {
+                100 => "dial at 1 page a week, 100 GPUs: pages a week",
+                1_000 => "dial at 1 page a week, 1,000 GPUs: pages a week",
+                _ => "dial at 1 page a week, 10,000 GPUs: pages a week",
+            };
+            self.add(what, "<= 1", (setting.shown(), setting.pages().0 <= 1.0));
+        }
     }
 
     /// Figures of the families that ask one question.
@@ -191,9 +188,11 @@ impl Gates {
         self.add("same diagnosis at 1, 5, 10 and 30 s", ">= 0.95", at_least(agree, 0.95));
     }
 
-    /// Nanoseconds a sample of the dearest quiet family.
-    pub(super) fn cost(&mut self, ns: f64) {
+    /// Nanoseconds a sample of the dearest quiet family, and the most bytes that a series keeps.
+    pub(super) fn cost(&mut self, ns: f64, bytes: usize) {
         self.add("cost a sample, quiet families", "<= 100 ns", (format!("{ns:.0} ns"), ns <= 100.0));
+        let shown = format!("{:.1} KiB", bytes as f64 / 1024.0);
+        self.add("state of a series, at most", "<= 24 KiB", (shown, bytes <= 24 * 1024));
     }
 }
 
@@ -214,6 +213,12 @@ fn of(entry: &Entry, keys: &[&str]) -> bool {
 
 fn share(share: Share) -> f64 {
     share.hits as f64 / share.of.max(1) as f64
+}
+
+/// How many it would be out of so many, with the interval.
+fn out_of(total: f64, reached: Share) -> String {
+    let (value, low, high) = (total * share(reached), total * reached.low, total * reached.high);
+    format!("{value:.1} ({low:.1}-{high:.1}), {} of {}", reached.hits, reached.of)
 }
 
 fn at_least(reached: Share, least: f64) -> (String, bool) {

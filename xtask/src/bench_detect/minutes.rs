@@ -13,6 +13,7 @@ pub(super) struct Minutes {
     pub(super) leaked: Vec<f64>,
     current: Vec<(f64, f64)>,
     least: usize,
+    only_truth: bool,
 }
 
 impl Minutes {
@@ -22,8 +23,18 @@ impl Minutes {
         Self { least: (10 / interval_s).max(1) as usize, ..Self::default() }
     }
 
+    /// The truth alone, without medians: most histories are played without rivals.
+    pub(super) fn of_truth() -> Self {
+        Self { only_truth: true, ..Self::default() }
+    }
+
     pub(super) fn take(&mut self, label: &Label, point: &Point) {
         let minute = (point.mono_ms / 60_000) as usize;
+        self.leaked.resize(minute + 1, self.leaked.last().copied().unwrap_or(0.0));
+        self.leaked[minute] = point.leaked_mib;
+        if self.only_truth {
+            return;
+        }
         while self.raw.len() < minute {
             self.close();
         }
@@ -31,12 +42,13 @@ impl Minutes {
         let kv =
             point.kv_used.filter(|_| label.kv == KvSight::OnDemand).map_or(0.0, ebbtide_core::Bytes::mib);
         self.current.push((used, used - kv));
-        self.leaked.resize(minute + 1, self.leaked.last().copied().unwrap_or(0.0));
-        self.leaked[minute] = point.leaked_mib;
     }
 
     /// The last minute ends.
     pub(super) fn close(&mut self) {
+        if self.only_truth {
+            return;
+        }
         let is_enough = self.current.len() >= self.least;
         let of = |part: fn(&(f64, f64)) -> f64| {
             let mut values: Vec<f64> = self.current.iter().map(part).collect();
@@ -45,8 +57,6 @@ impl Minutes {
         let (raw, residual) = (of(|pair| pair.0), of(|pair| pair.1));
         self.raw.push(raw);
         self.residual.push(residual);
-        let last = self.leaked.last().copied().unwrap_or(0.0);
-        self.leaked.resize(self.raw.len(), last);
         self.current.clear();
     }
 }

@@ -13,6 +13,7 @@ use ebbtide_testkit::traces::{Family, Group, Span, families};
 mod baselines;
 mod contest;
 mod counts;
+mod dial;
 mod gates;
 mod levels;
 mod minutes;
@@ -135,6 +136,8 @@ struct Plan {
     questions: Range<u64>,
     week: Range<u64>,
     sampling: Range<u64>,
+    /// Leaks at each setting of the dial.
+    dial: Range<u64>,
     /// Seeds of each part in which the rivals play too, for the time that they take.
     rivals: u64,
     rivals_week: u64,
@@ -149,11 +152,12 @@ impl Plan {
         let new = |whole: u64| Self::FIRST..Self::FIRST + count(whole);
         let asked = |whole: u64| arguments.seeds.clone().unwrap_or_else(|| new(whole));
         Self {
-            // 22 families over 200 seeds hold more than 1,000 clean GPU-days; 13 over 110 weeks hold 10,010.
+            // 22 families over 200 seeds hold more than 1,000 clean GPU-days; 13 over 550 weeks hold 50,050.
             ordinary: asked(200),
             stress: asked(30),
             questions: asked(100),
-            week: new(110),
+            week: new(550),
+            dial: asked(40),
             sampling: asked(4),
             rivals: count(30),
             rivals_week: count(8),
@@ -229,7 +233,12 @@ impl Bench<'_> {
         let jobs = self.jobs(&[Group::Clean], &self.plan.week, WEEK);
         let entries = self.hold(&jobs, self.plan.week.start + self.plan.rivals_week);
         gates.week(&entries);
-        report::contest("Weeks without a leak, a sample each 10 s", &entries, &self.rivals)
+        let mut text = report::contest("Weeks without a leak, a sample each 10 s", &entries, &self.rivals);
+        if !entries.is_empty() {
+            let leaks = self.jobs(&[Group::Leaking], &self.plan.dial, DAY);
+            text.push_str(&dial::measure((&jobs, &entries), &leaks, gates));
+        }
+        text
     }
 
     fn questions(&self, gates: &mut Gates) -> String {
@@ -310,7 +319,7 @@ mod tests {
     fn seeds_that_are_printed_are_never_those_for_tuning() {
         for scale in [None, Some(QUICK), Some(10.0)] {
             let plan = Plan::of(&Arguments { scale, ..Arguments::default() });
-            for seeds in [plan.ordinary, plan.stress, plan.questions, plan.week, plan.sampling] {
+            for seeds in [plan.ordinary, plan.stress, plan.questions, plan.week, plan.sampling, plan.dial] {
                 assert!(seeds.start >= Plan::FIRST);
             }
         }

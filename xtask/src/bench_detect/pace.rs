@@ -33,7 +33,7 @@ pub(super) fn measure(gates: &mut Gates) -> String {
     let mut text = "\n### Cost\n\n".to_owned();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{table}");
-    gates.cost(dearest);
+    gates.cost(dearest, Detector::MOST_BYTES);
     text
 }
 

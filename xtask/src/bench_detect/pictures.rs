@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use ebbtide_detect::DetectConfig;
 use ebbtide_testkit::traces::{Span, family};
 
-use super::play::{Job, Played, play};
+use super::play::{Job, Played, play_by_the_minute};
 use super::workers;
 
 /// Where they lie.
@@ -35,7 +35,8 @@ pub(super) fn write(root: &Path) -> Result<()> {
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let pictures = workers::each(&DRAWN, |&(key, seed)| {
         let family = family(key)?;
-        let played = play(&Job { family, seed, span: Span::hours(8) }, &DetectConfig::default());
+        let played =
+            play_by_the_minute(&Job { family, seed, span: Span::hours(8) }, &DetectConfig::default());
         Some((key, draw(family.name, &played)))
     });
     for (key, picture) in pictures.into_iter().flatten() {
@@ -154,7 +155,10 @@ mod tests {
     #[test]
     fn a_picture_shows_the_truth_and_what_was_said() {
         let family = family("P09").unwrap();
-        let played = play(&Job { family, seed: 1, span: Span::hours(8).every(10) }, &DetectConfig::default());
+        let played = play_by_the_minute(
+            &Job { family, seed: 1, span: Span::hours(8).every(10) },
+            &DetectConfig::default(),
+        );
         let svg = draw(family.name, &played);
         assert!(svg.contains("leak begins") && svg.contains("at the end: "), "{svg}");
         for (_, kind) in &played.opened {

@@ -60,9 +60,17 @@ impl Played {
 
 /// Plays a history to its end.
 pub(super) fn play(job: &Job, config: &DetectConfig) -> Played {
+    play_beside(job, config, Minutes::of_truth())
+}
+
+/// The same, and keeps what simpler rules are given.
+pub(super) fn play_by_the_minute(job: &Job, config: &DetectConfig) -> Played {
+    play_beside(job, config, Minutes::new(job.span.interval_s))
+}
+
+fn play_beside(job: &Job, config: &DetectConfig, minutes: Minutes) -> Played {
     let trace = job.family.trace(job.seed, job.span);
-    let label = trace.label().clone();
-    let mut player = Player::new(label, job.span.interval_s, config);
+    let mut player = Player::new(trace.label().clone(), minutes, config);
     for point in trace {
         player.step(&point);
     }
@@ -117,12 +125,12 @@ struct Player {
 }
 
 impl Player {
-    fn new(label: Label, interval_s: u64, config: &DetectConfig) -> Self {
+    fn new(label: Label, minutes: Minutes, config: &DetectConfig) -> Self {
         let series = SeriesRef { gpu: GpuUuid::new("GPU-0"), part: SeriesPart::Device };
         Self {
             label,
             detector: Detector::new(series, config),
-            minutes: Minutes::new(interval_s),
+            minutes,
             seq: 0,
             second: 0,
             losses: Watch::default(),
