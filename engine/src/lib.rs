@@ -5,8 +5,10 @@
 //! [`kv`] is the paged KV cache, pure of model code.
 
 pub mod forward;
+pub mod inject;
 pub mod kernels;
 pub mod kv;
+pub mod load;
 pub mod model;
 pub mod rehearsal;
 pub mod room;

@@ -89,8 +89,6 @@ pub struct Options {
     pub batching: Batching,
     /// What is taken at admission.
     pub placement: Placement,
-    /// A leak on purpose: of every so many requests one loses a reference to a block when it ends.
-    pub forget_every: Option<NonZeroU64>,
     /// Whether the pool's books are gone through after every step; debug builds do so at every operation.
     pub is_audited: bool,
 }
@@ -108,7 +106,6 @@ impl Options {
             preemption: Preemption::Recompute,
             batching: Batching::Dynamic,
             placement: Placement::Paged,
-            forget_every: None,
             is_audited: cfg!(debug_assertions),
         }
     }
@@ -206,6 +203,7 @@ pub struct Scheduler {
     counters: Counters,
     next: u64,
     closed: u64,
+    forget_every: Option<NonZeroU64>,
 }
 
 impl Scheduler {
@@ -221,6 +219,7 @@ impl Scheduler {
             counters: Counters::default(),
             next: 0,
             closed: 0,
+            forget_every: None,
         }
     }
 
@@ -262,6 +261,17 @@ impl Scheduler {
         };
         self.counters.cancelled += u64::from(is_found);
         Ok(is_found)
+    }
+
+    /// Leaks on purpose from now on: of every so many requests one loses a reference to a block when it ends.
+    pub const fn forget_every(&mut self, requests: Option<NonZeroU64>) {
+        self.forget_every = requests;
+    }
+
+    /// How it schedules.
+    #[must_use]
+    pub const fn options(&self) -> &Options {
+        &self.options
     }
 
     /// Sequences that run.
@@ -383,7 +393,7 @@ impl Scheduler {
         }
         step.finished.push((id, finish));
         self.closed += 1;
-        if self.options.forget_every.is_some_and(|every| self.closed.is_multiple_of(every.get())) {
+        if self.forget_every.is_some_and(|every| self.closed.is_multiple_of(every.get())) {
             pool.forget(active.sequence, 1)?;
         } else if self.options.batching == Batching::Static {
             self.retired.push(active.sequence);

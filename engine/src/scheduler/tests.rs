@@ -358,9 +358,9 @@ fn contiguous_slots_hold_the_whole_context_side_by_side_and_static_batches_keep_
 
 #[test]
 fn a_reference_lost_every_third_request_is_a_block_that_never_comes_back() {
-    let options =
-        Options { forget_every: NonZeroU64::new(3), is_sharing: false, ..Options::of_context(CONTEXT) };
+    let options = Options { is_sharing: false, ..Options::of_context(CONTEXT) };
     let (mut scheduler, mut pool, mut model) = (Scheduler::new(options), pool(40, 0), Reader::new(None));
+    scheduler.forget_every(NonZeroU64::new(3));
     for at in 0..10 {
         scheduler.submit(request(1, [at; 20], 5)).unwrap();
     }
