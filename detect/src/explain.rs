@@ -28,8 +28,6 @@ const MINORITY: f64 = 0.3;
 /// A counter that has been silent for so long is gone, in seconds: failed scrapes come back sooner, and the longest
 /// interval of samples is half of it.
 const COUNTER_GONE_S: f64 = 600.0;
-/// What a running request holds outside the KV cache is at most this, in MiB: more is not activations.
-const MAX_REQUEST_MIB: f64 = 64.0;
 /// A load this much above the former peak is a new peak: less is jitter of the counter.
 const NEW_PEAK: f64 = 1.02;
 
@@ -42,7 +40,7 @@ pub(crate) enum Basis {
     Mid,
     /// The upper envelope.
     Ceil,
-    /// What the KV cache in use and the running requests leave.
+    /// What the KV cache in use leaves.
     Residual,
     /// The same in the calmest seconds of each block: better where the counter comes late.
     CalmResidual,
@@ -120,44 +118,6 @@ impl Coupling {
     }
 }
 
-/// What a running request holds outside the KV cache, learnt from increments.
-#[derive(Debug, Clone, Default)]
-struct RequestCost {
-    previous: Option<(f64, f64)>,
-    moves: u32,
-    products: f64,
-    requests: f64,
-}
-
-impl RequestCost {
-    const KEEP: f64 = 0.995;
-    /// Moves of the number of requests before the cost is believed.
-    const MIN_MOVES: u32 = 30;
-
-    fn learn(&mut self, block: &Block) {
-        let now = block
-            .kv
-            .zip(block.running.get())
-            .map(|(kv, running)| (f64::from(kv.residual), f64::from(running)));
-        if let Some(((left, running), (old_left, old_running))) = now.zip(self.previous) {
-            let (dr, dn) = (left - old_left, running - old_running);
-            if dn != 0.0 {
-                self.moves = self.moves.saturating_add(1);
-                self.products = Self::KEEP * self.products + dr * dn;
-                self.requests = Self::KEEP * self.requests + dn * dn;
-            }
-        }
-        self.previous = now;
-    }
-
-    fn mib(&self) -> f64 {
-        if self.moves < Self::MIN_MOVES {
-            return 0.0;
-        }
-        (self.products / self.requests.max(f64::MIN_POSITIVE)).clamp(0.0, MAX_REQUEST_MIB)
-    }
-}
-
 /// The highest load so far and when it last rose to a new height.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Peak {
@@ -180,7 +140,6 @@ impl Peak {
 pub(crate) struct Explainer {
     fine: Coupling,
     coarse: Coupling,
-    cost: RequestCost,
     kv_peak: Peak,
     running_peak: Peak,
     kv_at: Option<f64>,
@@ -192,7 +151,6 @@ impl Explainer {
         Self {
             fine: Coupling::over(1),
             coarse: Coupling::over(COARSE_SPAN),
-            cost: RequestCost::default(),
             kv_peak: Peak::default(),
             running_peak: Peak::default(),
             kv_at: None,
@@ -218,7 +176,6 @@ impl Explainer {
         }
         if let Some(block) = ladder.newest(COARSE_RUNG).filter(|_| closed.holds(COARSE_RUNG)) {
             self.coarse.learn(block);
-            self.cost.learn(block);
         }
     }
 
@@ -254,15 +211,10 @@ impl Explainer {
             Basis::Floor => Some(f64::from(block.floor)),
             Basis::Mid => Some(f64::from(block.mid)),
             Basis::Ceil => Some(f64::from(block.ceil)),
-            Basis::Residual => block.kv.map(|kv| f64::from(kv.residual) - self.held_by_requests(block)),
-            Basis::CalmResidual => block.kv.map(|kv| f64::from(kv.calm) - self.held_by_requests(block)),
+            Basis::Residual => block.kv.map(|kv| f64::from(kv.residual)),
+            Basis::CalmResidual => block.kv.map(|kv| f64::from(kv.calm)),
             Basis::BeyondPeak => block.kv.map(|kv| f64::from(kv.beyond_peak)),
         }
-    }
-
-    /// What the running requests hold outside the KV cache, in MiB; nothing where their number is not known.
-    fn held_by_requests(&self, block: &Block) -> f64 {
-        block.running.get().map_or(0.0, |running| self.cost.mib() * f64::from(running))
     }
 
     /// Whether the load reached a new maximum since `at`: an allocator may then grow for good reason.

@@ -23,9 +23,9 @@ const EVENTLESS_RUNG: usize = 5;
 const UNEXPLAINED_SHARE: f64 = 0.3;
 /// Blocks that a longer past must hold to say whether a rise slows down in it.
 const LONG_PAST: usize = 24;
-/// By how much the cost of a running request may be learnt wrong, in MiB: activations are 0 to 4.
-const REQUEST_MIB: f64 = 2.0;
-/// The most of a rise that such an error may make up.
+/// What a running request holds outside the KV cache at most, in MiB: activations are 0 to 4.
+const REQUEST_MIB: f64 = 4.0;
+/// The most of a rise that requests may make up.
 const REQUEST_SHARE: f64 = 0.5;
 /// A block lies on the line within so many standard deviations of its noise.
 const FIT_NOISE: f64 = 2.0;
@@ -200,19 +200,13 @@ impl Scene<'_> {
         }
     }
 
-    /// Whether most of a rise would be left if what a request holds outside the counter were learnt wrong: it is learnt
-    /// from noisy increments, and where the number of requests swings an error of it looks like a rise.
+    /// Whether most of a rise would be left if each request that came to run beside the former ones held as much as
+    /// requests are known to hold outside the KV cache.
     fn outgrows_requests(&self, rise: &Rise) -> Result<(), Refusal> {
         let running = |block: &Block| block.running.get().map(f64::from);
-        let swing = self.ladder.series(rise.rung, RING, running).map_or(0.0, |series| {
-            let (low, high) = series
-                .values()
-                .iter()
-                .fold((f64::MAX, f64::MIN), |(low, high), running| (low.min(*running), high.max(*running)));
-            high - low
-        });
-        let grown = rise.line.slope * (rise.until - rise.from);
-        if swing * REQUEST_MIB > REQUEST_SHARE * grown { Err(Refusal::Uneven) } else { Ok(()) }
+        let more = self.ladder.series(rise.rung, RING, running).map_or(0.0, |series| rise_mib(&series));
+        let grown = 0.75 * rise.line.slope * (rise.until - rise.from);
+        if more.abs() * REQUEST_MIB > REQUEST_SHARE * grown { Err(Refusal::Uneven) } else { Ok(()) }
     }
 
     /// Whether most blocks lie on the line. What counters leave wanders with the load, and of many windows a wandering
