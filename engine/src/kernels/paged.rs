@@ -101,7 +101,7 @@ struct Heads {
 }
 
 /// One token. `D` is the head's size, or 0 to read it at run time.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 unsafe fn decode<S: Simd, C: Cell, const D: usize>(
     a: &Attention<'_>,
     workspace: &mut Workspace,
@@ -144,7 +144,7 @@ unsafe fn decode<S: Simd, C: Cell, const D: usize>(
 }
 
 /// All `count` heads that share the chunk's keys and values, a few at a time.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 unsafe fn group<S: Simd, C: Cell>(mut heads: Heads, count: usize, rows: (Rows, Rows), tokens: usize) {
     let mut rest = count;
     while rest > 0 {
@@ -166,7 +166,7 @@ unsafe fn group<S: Simd, C: Cell>(mut heads: Heads, count: usize, rows: (Rows, R
 }
 
 /// `G` heads go over one chunk of 1 to 16 `tokens`; `G`.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 unsafe fn step<S: Simd, C: Cell, const G: usize>(
     heads: Heads,
     (keys, values): (Rows, Rows),
@@ -198,7 +198,7 @@ unsafe fn step<S: Simd, C: Cell, const G: usize>(
 }
 
 /// The products of queries and keys, minus infinity where there is no token.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 unsafe fn scores<S: Simd, C: Cell, const G: usize>(
     heads: Heads,
     keys: Rows,
@@ -239,7 +239,7 @@ unsafe fn scores<S: Simd, C: Cell, const G: usize>(
 }
 
 /// One row of keys times `G` queries, not yet added up across a vector.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 unsafe fn products<S: Simd, C: Cell, const G: usize>(heads: Heads, row: *const u8) -> [S::Vector; G] {
     // SAFETY: the caller's.
     unsafe {
@@ -256,7 +256,7 @@ unsafe fn products<S: Simd, C: Cell, const G: usize>(heads: Heads, row: *const u
 }
 
 /// Turns the scores of one head into weights, and brings what it has so far to their measure.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 unsafe fn soften<S: Simd, C: Cell>(
     heads: Heads,
     head: usize,
@@ -294,7 +294,7 @@ unsafe fn soften<S: Simd, C: Cell>(
 }
 
 /// Adds the values times their weights, `N` vectors of each head from `column` on.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 unsafe fn gather<S: Simd, C: Cell, const G: usize, const N: usize>(
     heads: Heads,
     values: Rows,

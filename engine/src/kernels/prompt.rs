@@ -26,7 +26,7 @@ struct Rows<'a> {
 ///
 /// # Safety
 /// As `paged::attend`.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(super) unsafe fn attend<S: Simd, C: Cell>(a: &Attention<'_>, workspace: &mut Workspace, out: &mut [f32]) {
     let (shape, queries) = (a.shape, a.queries);
     let (width, count) = (shape.head_dim, queries.tokens * shape.group);
@@ -73,7 +73,7 @@ impl Rows<'_> {
     }
 
     /// Converts the first `tokens` of a chunk; what is behind them counts as zero.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn convert<S: Simd, C: Cell>(&mut self, a: &Attention<'_>, (chunk, head): (Chunk, usize), tokens: usize) {
         let (shape, width, tokens) = (a.shape, self.width, tokens.min(BLOCK_TOKENS));
         let layer = &a.memory[a.base(chunk)..][..shape.layer_bytes];
@@ -89,7 +89,7 @@ impl Rows<'_> {
     }
 
     /// All rows from `first` on go over the chunk.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     unsafe fn walk<S: Simd>(&mut self, a: &Attention<'_>, chunk: Chunk, first: usize) {
         let count = self.sums.len();
         let mut row = first;
@@ -108,7 +108,7 @@ impl Rows<'_> {
     }
 
     /// `R` rows from `row` on go over the chunk; `R`.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     unsafe fn step<S: Simd, const R: usize>(&mut self, a: &Attention<'_>, chunk: Chunk, row: usize) -> usize {
         // SAFETY: the caller's; the chunk's arrays have 16 times `width` numbers, vectors divide both.
         unsafe {
@@ -134,7 +134,7 @@ impl Rows<'_> {
     }
 
     /// The products of `R` queries and 16 keys.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     unsafe fn scores<S: Simd, const R: usize>(&self, row: usize) -> [[f32; BLOCK_TOKENS]; R] {
         let mut scores = [[0.0; BLOCK_TOKENS]; R];
         // SAFETY: the caller's.
@@ -162,7 +162,7 @@ impl Rows<'_> {
     }
 
     /// Turns the scores of a row into weights, and brings what it has so far to their measure.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     unsafe fn soften<S: Simd>(&mut self, row: usize, scores: &mut [f32; BLOCK_TOKENS]) {
         // SAFETY: the caller's; vectors divide the 16 scores.
         unsafe {
@@ -191,7 +191,7 @@ impl Rows<'_> {
     }
 
     /// Adds the chunk's values times the weights of `R` rows from `row` on.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     unsafe fn gather_rows<S: Simd, const R: usize>(
         &mut self,
         row: usize,
@@ -211,7 +211,7 @@ impl Rows<'_> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     unsafe fn gather<S: Simd, const R: usize, const N: usize>(
         &mut self,
         row: usize,

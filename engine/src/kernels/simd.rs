@@ -3,6 +3,8 @@
 //! - The functions of [`Simd`] are called only beneath an entry point with `#[target_feature]`, into which all of them
 //!   are inlined, and an entry point is called only by [`Kernels`](super::Kernels), which exists only for a set whose
 //!   instructions the processor has.
+//!   In debug builds the larger functions are not inlined: unoptimised, all of them together would take more stack
+//!   than a thread has. Vectors pass between functions through memory there, which is slow and right.
 //! - A pointer points at as many readable (or writable) numbers as the function's name and [`Simd::LANES`] say. The
 //!   safe methods of `Kernels` check the lengths of all slices before a pointer is made of one.
 //! - Prefetching touches no memory as far as the language can see; its address may be anything.
