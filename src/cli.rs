@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::db::{DbCommand, ImportArgs};
+use crate::commands::incidents::IncidentsArgs;
 use crate::commands::plan::PlanArgs;
 use crate::exit;
 
@@ -32,9 +33,9 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// One look at what the daemon knows; exits 0 fine, 1 warning, 2 critical, 3 unknown
     Status(StatusArgs),
-    /// Judge a recorded series: an nvidia-smi log or a CSV
     /// Why is it full, is it a leak, who holds it: the questions people ask, answered for a GPU or a process
     Explain(ExplainArgs),
+    /// Judge a recorded series: an nvidia-smi log or a CSV
     Check(CheckArgs),
     /// What a model, a context and a load will need, before anything is started
     Plan(Box<PlanArgs>),
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Db(DbCommand),
     /// Take what others have recorded into a database: an export, answers of Prometheus, a log
     Import(ImportArgs),
+    /// GPU processes that ended out of order, and the ten minutes before
+    Incidents(IncidentsArgs),
     /// Look at the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -111,9 +114,6 @@ pub(crate) struct StatusArgs {
     pub(crate) json: bool,
 }
 
-/// `ebbtide check`
-#[derive(Debug, Args)]
-#[command(
 /// `ebbtide explain`
 #[derive(Debug, Args)]
 #[command(
@@ -130,6 +130,9 @@ pub(crate) struct ExplainArgs {
     pub(crate) json: bool,
 }
 
+/// `ebbtide check`
+#[derive(Debug, Args)]
+#[command(
     after_help = "Examples:\n  nvidia-smi --query-gpu=timestamp,uuid,memory.used,memory.total --format=csv -l 5 > smi.csv\n  ebbtide check smi.csv\n  ebbtide check --json series.csv | jq '.series[].diagnosis'\n\nExits 0 when the file was judged, whatever was found; with --exit-code 1 when a warning and 2 when a critical alert would have fired; 65 when the file cannot be read as a series. docs/check.md says what files may look like."
 )]
 pub(crate) struct CheckArgs {

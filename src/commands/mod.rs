@@ -7,6 +7,7 @@ pub(crate) mod db;
 mod demo;
 mod explain;
 mod import;
+pub(crate) mod incidents;
 pub(crate) mod plan;
 pub(crate) mod status;
 mod top;
@@ -23,12 +24,13 @@ pub(crate) fn run(command: Command) -> anyhow::Result<u8> {
         Command::Daemon(args) => daemon::run(args),
         Command::Top(args) => top::run(&args),
         Command::Status(args) => status::run(&args),
-        Command::Check(args) => check::run(args),
         Command::Explain(args) => explain::run(&args),
+        Command::Check(args) => check::run(args),
         Command::Plan(args) => plan::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Db(command) => db::run(command),
         Command::Import(args) => import::run(&args),
+        Command::Incidents(args) => incidents::run(args),
         Command::Config(ConfigCommand::Check { config, json }) => config::check(config, json),
         Command::Workload(args) => workload::run(&args),
     }

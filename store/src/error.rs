@@ -179,7 +179,8 @@ impl Error {
             Some(5 | 6) => Self::InUse { path },
             Some(8) => Self::ReadOnly { path, source: source.into() },
             Some(10) => Self::Io { path, source },
-            Some(11 | 26) => Self::Corrupt { path, source },
+            // Code 1 is said of SQL that does not fit the tables: ours does, so the tables are not what made them.
+            Some(1 | 11 | 26) => Self::Corrupt { path, source },
             Some(13) => Self::Full { path, source },
             Some(14) => Self::Unreachable { path, source: source.into() },
             _ => Self::Other { path, source: source.into() },

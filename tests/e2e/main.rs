@@ -7,6 +7,7 @@ mod configuration;
 mod db;
 mod engine;
 mod faults;
+mod incidents;
 mod kill;
 mod plan;
 mod runner;

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 mod bench_detect;
 mod checksum;
 mod engines;
+mod faults;
 mod incidents;
 mod interval;
 mod tidy;
@@ -20,11 +21,13 @@ usage: cargo xtask tidy
        cargo xtask bench-detect [--quick | --scale F] [--seeds A..B] [--families N01,P,...]
                                 [--parts ordinary,stress,...] [--tune] [--draw] [--write]
        cargo xtask engines [--check]
+       cargo xtask faults [WORD ...]
 
 tidy          checks layers, licences, budgets and papers; one line a violation
 incidents     plays public incidents through `ebbtide check` and scores the diagnoses
 bench-detect  scores the detector and simpler ones on simulated histories (docs/detection.md)
 engines       writes docs/engines.md from the engine tables, or checks that it is what they say
+faults        kills, failing disks, damaged files, set clocks: what the history loses, and for how long it cannot write
 ";
 
 fn main() -> ExitCode {
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         Some((task, rest)) if task == "incidents" => incidents::run(&repository(), rest),
         Some((task, rest)) if task == "bench-detect" => bench_detect(rest),
         Some((task, rest)) if task == "engines" => engines::run(&repository(), rest),
+        Some((task, rest)) if task == "faults" => faults::run(&repository(), rest),
         _ => Err(anyhow::anyhow!(USAGE)),
     };
     done.unwrap_or_else(|error| {

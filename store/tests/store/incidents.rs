@@ -1,42 +1,10 @@
 //! Ends of processes: what is kept with them outlives everything around it.
 
-use ebbtide_core::{
-    Absent, EndCause, ExitStatus, GpuAtEnd, Incident, Ledger, Point, ProcKey, SeriesKey, Subject, Tick,
-    TickRecord, Ts,
-};
+use ebbtide_core::{Point, ProcKey, SeriesKey, Tick, TickRecord, Ts};
 use ebbtide_store::{FrozenIncident, StoreConfig, Writer};
 
 use crate::damage::tamper;
-use crate::records::{self, held, process, record, sorted, stored, tick, uuid};
-
-/// Process 7 of GPU 0 was found gone with tick `seq`, and the sixty ticks before are worth keeping.
-pub(crate) fn incident(seq: u64) -> Incident {
-    let ledger = Ledger {
-        tick: tick(seq - 1),
-        total: Err(Absent::NotYet),
-        free: Err(Absent::NotYet),
-        driver_reserved: Err(Absent::NotYet),
-        processes: Err(Absent::NotYet),
-        unattributed: Err(Absent::NotYet),
-        missing: Vec::new(),
-        engines: Vec::new(),
-    };
-    Incident {
-        at: tick(seq).at,
-        from: tick(seq - 60).at,
-        proc: process(7),
-        subject: Subject { process: "worker-7".into(), ..Subject::default() },
-        cause: EndCause::OomKill,
-        status: Ok(ExitStatus::Signalled(9)),
-        gpus: vec![GpuAtEnd { gpu: uuid(0), index: 0, held: Err(Absent::NotYet), ledger }],
-        rss: Err(Absent::NotYet),
-        host_limit: Err(Absent::NotYet),
-        findings: Vec::new(),
-        evidence: Vec::new(),
-        repeats: 0,
-        summary: "worker-7 was ended by the out-of-memory killer".into(),
-    }
-}
+use crate::records::{self, held, incident, record, sorted, stored, tick, uuid};
 
 async fn frozen(path: &std::path::Path, id: u32) -> FrozenIncident {
     records::reader(path).incident(id).await.unwrap().unwrap()

@@ -2,13 +2,8 @@
 //! is there whatever happens to the disk or the process.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-#![allow(
-    clippy::print_stdout,
-    reason = "what was counted is worth reading, and the child talks to its parent so"
-)]
 
 mod damage;
-mod faults;
 mod incidents;
 mod records;
 mod retention;

@@ -1,11 +1,12 @@
-//! Ticks to store, each a function of its number, and ways to look at what was stored.
+//! Ticks, findings and incidents to store, each a function of its number, and ways to look at what was stored.
 
 use std::path::Path;
 use std::time::Duration;
 
 use ebbtide_core::{
-    Absent, GpuCard, GpuKind, GpuUuid, Metric, Owner, Point, ProcInfo, ProcKey, ProcessCard, SeriesKey, Tick,
-    TickRecord, Ts,
+    Absent, ByteRate, Bytes, EndCause, Evidence, ExitStatus, Finding, FindingKey, FindingKind, GpuAtEnd,
+    GpuCard, GpuKind, GpuUuid, Incident, Ledger, Metric, Owner, Point, ProcInfo, ProcKey, ProcessCard,
+    RateBand, SeriesKey, SeriesPart, SeriesRef, Severity, Subject, Tick, TickRecord, Tier, Ts,
 };
 use ebbtide_store::{Reader, Verification};
 
@@ -64,6 +65,57 @@ pub(crate) fn process_card(pid: u32) -> ProcessCard {
         ..ProcInfo::absent(Absent::NotYet)
     };
     ProcessCard { key: process(pid), info: info.into() }
+}
+
+/// A leak in process 14 of a GPU.
+pub(crate) fn finding(gpu: u64, opened_at: i64) -> Finding {
+    Finding {
+        key: FindingKey {
+            series: SeriesRef { gpu: uuid(gpu), part: SeriesPart::Process(process(14)) },
+            kind: FindingKind::Leak,
+        },
+        subject: Subject { gpu_index: Some(gpu as u32), process: "vllm".into(), ..Subject::default() },
+        tier: Tier::Confirmed,
+        severity: Severity::Warning,
+        opened_at: Ts(opened_at),
+        resolved_at: None,
+        onset_at: Some(Ts(opened_at - 1000)),
+        rate: Some(RateBand { rate: ByteRate(3.5), low: ByteRate(3.0), high: ByteRate(4.0) }),
+        grown: Some(Bytes(1 << 30)),
+        forecast: None,
+        evidence: vec![Evidence::against("floor-rise", 12.0, "MiB", 8.0)],
+        summary: "it leaks".into(),
+        settle: "restart it".into(),
+    }
+}
+
+/// Process 7 of GPU 0 was found gone with tick `seq`, and the sixty ticks before are worth keeping.
+pub(crate) fn incident(seq: u64) -> Incident {
+    let ledger = Ledger {
+        tick: tick(seq - 1),
+        total: Err(Absent::NotYet),
+        free: Err(Absent::NotYet),
+        driver_reserved: Err(Absent::NotYet),
+        processes: Err(Absent::NotYet),
+        unattributed: Err(Absent::NotYet),
+        missing: Vec::new(),
+        engines: Vec::new(),
+    };
+    Incident {
+        at: tick(seq).at,
+        from: tick(seq - 60).at,
+        proc: process(7),
+        subject: Subject { process: "worker-7".into(), ..Subject::default() },
+        cause: EndCause::OomKill,
+        status: Ok(ExitStatus::Signalled(9)),
+        gpus: vec![GpuAtEnd { gpu: uuid(0), index: 0, held: Err(Absent::NotYet), ledger }],
+        rss: Err(Absent::NotYet),
+        host_limit: Err(Absent::NotYet),
+        findings: Vec::new(),
+        evidence: Vec::new(),
+        repeats: 0,
+        summary: "worker-7 was ended by the out-of-memory killer".into(),
+    }
 }
 
 /// The record with its points in an order of their own.

@@ -6,8 +6,7 @@ use ebbtide_core::{TickRecord, Ts};
 use ebbtide_store::Writer;
 use sqlx::{Connection, SqliteConnection};
 
-use crate::incidents::incident;
-use crate::records::{self, record, sorted, stored, used};
+use crate::records::{self, incident, record, sorted, stored, used};
 
 fn copy_of(fixture: &str, dir: &Path) -> PathBuf {
     let path = dir.join(fixture);

@@ -1,33 +1,9 @@
 //! Findings, alerts and deliveries.
 
-use ebbtide_core::{
-    Alert, AlertEvent, AlertState, AlertTransition, ByteRate, Bytes, Evidence, Finding, FindingEvent,
-    FindingKey, FindingKind, RateBand, SeriesPart, SeriesRef, Severity, Subject, Tier, Ts,
-};
+use ebbtide_core::{Alert, AlertEvent, AlertState, AlertTransition, Finding, FindingEvent, Ts};
 use ebbtide_store::{Settlement, Verdicts, Writer};
 
-use crate::records;
-
-pub(crate) fn finding(gpu: u64, opened_at: i64) -> Finding {
-    Finding {
-        key: FindingKey {
-            series: SeriesRef { gpu: records::uuid(gpu), part: SeriesPart::Process(records::process(14)) },
-            kind: FindingKind::Leak,
-        },
-        subject: Subject { gpu_index: Some(gpu as u32), process: "vllm".into(), ..Subject::default() },
-        tier: Tier::Confirmed,
-        severity: Severity::Warning,
-        opened_at: Ts(opened_at),
-        resolved_at: None,
-        onset_at: Some(Ts(opened_at - 1000)),
-        rate: Some(RateBand { rate: ByteRate(3.5), low: ByteRate(3.0), high: ByteRate(4.0) }),
-        grown: Some(Bytes(1 << 30)),
-        forecast: None,
-        evidence: vec![Evidence::against("floor-rise", 12.0, "MiB", 8.0)],
-        summary: "it leaks".into(),
-        settle: "restart it".into(),
-    }
-}
+use crate::records::{self, finding};
 
 fn alert(finding: Finding, state: AlertState) -> Alert {
     let fingerprint = format!("leak/{}", finding.key.series.gpu);
