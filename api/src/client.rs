@@ -14,12 +14,12 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::Error as _;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 
 use crate::wire::{History, HistoryQuery, Refusal, SCHEMA, Status};
-use crate::{Client, ClientError, StatusStream};
+use crate::{Client, ClientError, StatusStream, absence};
 
 /// How long an answer may take: a little longer than the daemon gives its own look-ups.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
@@ -48,13 +48,12 @@ impl SocketClient {
         Self { path: path.into(), answer_timeout: ANSWER_TIMEOUT, silence_timeout: SILENCE_TIMEOUT }
     }
 
-    fn get<T: DeserializeOwned>(&self, target: &str) -> Result<T, ClientError> {
+    fn get(&self, target: &str) -> Result<Bytes, ClientError> {
         let runtime = self.runtime()?;
-        let body = self.within(&runtime, self.answer_timeout, async {
+        self.within(&runtime, self.answer_timeout, async {
             let (_connection, response) = self.ask(target).await?;
             self.body(response).await
-        })?;
-        serde_json::from_slice(&body).map_err(ClientError::Garbled)
+        })
     }
 
     fn runtime(&self) -> Result<Runtime, ClientError> {
@@ -122,11 +121,11 @@ type Sender = SendRequest<Empty<Bytes>>;
 
 impl Client for SocketClient {
     fn status(&self) -> Result<Status, ClientError> {
-        understood(self.get("/v1/status")?)
+        understood(absence::parse(&self.get("/v1/status")?).map_err(ClientError::Garbled)?)
     }
 
     fn history(&self, query: &HistoryQuery) -> Result<History, ClientError> {
-        self.get(&history_target(query))
+        serde_json::from_slice(&self.get(&history_target(query))?).map_err(ClientError::Garbled)
     }
 
     fn watch(&self) -> Result<StatusStream, ClientError> {

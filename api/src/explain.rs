@@ -93,4 +93,4 @@ pub fn named(status: &Status, asked: &str) -> Vec<About> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,6 +1,7 @@
 //! What the daemon tells and how it is asked: wire types, what they mean in words, the HTTP server over a unix socket,
 //! and its client.
 
+pub mod absence;
 pub mod address;
 #[cfg(feature = "client")]
 pub mod client;

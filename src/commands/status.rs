@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use ebbtide_api::absence::Reasoned;
 use ebbtide_api::address::{Surroundings, default_socket};
 use ebbtide_api::client::SocketClient;
 use ebbtide_api::wire::{GpuStatus, LOG_ALARM_BYTES, Level, Status};
@@ -23,7 +24,7 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<u8> {
     match SocketClient::new(socket(&args.socket)).status() {
         Ok(status) => {
             if args.json {
-                output::json(&status)?;
+                output::json(&Reasoned::of(&status))?;
             } else {
                 output::text(&listing(&status)?)?;
             }

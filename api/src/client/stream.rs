@@ -6,8 +6,8 @@ use tokio::runtime::Runtime;
 
 use super::events::EventParser;
 use super::{MAX_ANSWER_BYTES, Sender, SocketClient, understood};
-use crate::ClientError;
 use crate::wire::Status;
+use crate::{ClientError, absence};
 
 /// A stream that is open. After an error, and after the daemon has ended it, it gives nothing more.
 pub(super) struct Statuses {
@@ -35,7 +35,7 @@ impl Statuses {
     fn advance(&mut self) -> Result<Option<Status>, ClientError> {
         loop {
             if let Some(event) = self.events.next() {
-                let status = serde_json::from_slice(&event).map_err(ClientError::Garbled)?;
+                let status = absence::parse(&event).map_err(ClientError::Garbled)?;
                 return understood(status).map(Some);
             }
             let Some(bytes) = self.more()? else { return Ok(None) };

@@ -14,7 +14,7 @@ fn gib(gib: f64) -> Bytes {
     Bytes((gib * units::GIB as f64) as u64)
 }
 
-fn process(pid: u32, name: &str, memory: Bytes) -> ProcSample {
+pub(crate) fn process(pid: u32, name: &str, memory: Bytes) -> ProcSample {
     ProcSample {
         key: ProcKey { pid, start_ticks: Some(1) },
         memory: Ok(memory),
@@ -60,7 +60,7 @@ fn tick() -> Tick {
     Tick { seq: 9, at: NOW, mono_ms: 9_000 }
 }
 
-fn gpu(index: u32, processes: Vec<ProcSample>, unlisted: Bytes) -> GpuStatus {
+pub(crate) fn gpu(index: u32, processes: Vec<ProcSample>, unlisted: Bytes) -> GpuStatus {
     let (total, reserved) = (gib(79.6), gib(0.5));
     let used = processes.iter().filter_map(|process| process.memory.ok()).sum::<Bytes>() + unlisted;
     let gpu = GpuSample {
@@ -83,7 +83,7 @@ fn gpu(index: u32, processes: Vec<ProcSample>, unlisted: Bytes) -> GpuStatus {
     GpuStatus { ledger: Ledger::of(&gpu, tick()), judgements: Vec::new(), gpu }
 }
 
-fn status(gpus: Vec<GpuStatus>) -> Status {
+pub(crate) fn status(gpus: Vec<GpuStatus>) -> Status {
     Status {
         schema: SCHEMA,
         version: "0".to_owned(),

@@ -9,6 +9,7 @@ use futures_util::Stream;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::connection::stopping;
+use crate::absence::Reasoned;
 use crate::wire::Status;
 
 /// An event of a stream begins with this and ends with an empty line; JSON in one line needs nothing more.
@@ -59,7 +60,7 @@ impl Bulletin {
             return Ok(written.clone());
         }
         let mut text = EVENT_START.to_vec();
-        serde_json::to_writer(&mut text, &*status)?;
+        serde_json::to_writer(&mut text, &Reasoned::of(&status))?;
         text.extend_from_slice(EVENT_END);
         let written = Written { of: status, event: text.into() };
         *last = Some(written.clone());
