@@ -74,6 +74,8 @@ impl Geometry {
             "one of them is zero"
         } else if sizes.iter().any(|size| *size > MAX_SIZE) {
             "one of them is over a billion"
+        } else if self.heads * self.head_dim > MAX_SIZE {
+            "all heads together have over a billion numbers"
         } else if !self.heads.is_multiple_of(self.kv_heads) {
             "heads are no multiple of the heads of keys and values"
         } else if !self.head_dim.is_multiple_of(2) {

@@ -1,10 +1,43 @@
-//! Models of the Llama architecture: their sizes, and where their weights come from.
+//! Models of the Llama architecture: their sizes, where their weights come from, and how they read text.
 
+mod encoding;
 mod geometry;
+mod gguf;
+mod safetensors;
+mod source;
 mod synthetic;
+mod tokenizer;
+
+use std::io;
+use std::path::{Path, PathBuf};
 
 pub use geometry::{Geometry, RopeStyle};
 pub use synthetic::{Synthetic, synthetic};
+pub use tokenizer::{Bytes, Tokenizer};
+
+/// A model that is ready to be loaded.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Its weights.
+    pub weights: Box<dyn Weights>,
+    /// How it reads and writes text.
+    pub tokenizer: Box<dyn Tokenizer>,
+}
+
+/// Opens the model at `path`: a GGUF file, a safetensors file beside its config.json (and its tokenizer.json), or a
+/// folder with those. Nothing is read of it but what tells where its weights lie.
+///
+/// # Errors
+/// Where there is no such model, it is cut short or malformed, or it needs what this engine lacks.
+pub fn open(path: &Path) -> Result<Loaded, ModelError> {
+    let folder = path.join("model.safetensors");
+    let path = if path.is_dir() { &folder } else { path };
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("gguf") => gguf::open(path),
+        Some("safetensors") => safetensors::open(path),
+        _ => Err(ModelError::Lacks { path: path.into(), what: "a name that ends in .gguf or .safetensors" }),
+    }
+}
 
 /// A matrix or vector of weights; `usize` is the layer, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,7 +69,7 @@ pub enum Tensor {
 }
 
 /// Weights that can be read one tensor at a time.
-pub trait Weights {
+pub trait Weights: std::fmt::Debug {
     /// The model's sizes.
     fn geometry(&self) -> &Geometry;
 
@@ -66,4 +99,76 @@ pub enum ModelError {
         /// As read.
         found: usize,
     },
+    /// A file that cannot be read.
+    #[error("{} cannot be read; is it the path of a model?", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file that is not what its name says.
+    #[error("{} cannot be used: {reason}", path.display())]
+    Malformed {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A model of another architecture.
+    #[error("{} is of the architecture {found:?}; only llama can be run", path.display())]
+    Architecture {
+        /// Which.
+        path: PathBuf,
+        /// As the file names it.
+        found: String,
+    },
+    /// A model without something that this engine needs.
+    #[error("{} lacks what this engine needs: {what}", path.display())]
+    Lacks {
+        /// Which.
+        path: PathBuf,
+        /// What.
+        what: &'static str,
+    },
+    /// Numbers written in a way that is not known.
+    #[error(
+        "{tensor:?} is written as {found}; this engine reads F32, F16, BF16, Q8_0, Q4_0 and Q4_1: convert the model to one of them"
+    )]
+    Encoding {
+        /// Which.
+        tensor: Tensor,
+        /// As the file names it.
+        found: String,
+    },
+    /// A tensor that cannot be read.
+    #[error("{tensor:?} cannot be read; the file is cut short, or was changed while it was open")]
+    Tensor {
+        /// Which.
+        tensor: Tensor,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl ModelError {
+    fn read(path: &Path, source: io::Error) -> Self {
+        Self::Read { path: path.into(), source }
+    }
+
+    /// With the whole chain of reasons, since what is beneath is private to a format.
+    fn malformed(path: &Path, reason: &dyn std::error::Error) -> Self {
+        let mut words = reason.to_string();
+        let mut beneath = reason.source();
+        while let Some(cause) = beneath {
+            words.push_str(": ");
+            words.push_str(&cause.to_string());
+            beneath = cause.source();
+        }
+        Self::Malformed { path: path.into(), reason: words }
+    }
+
+    fn size(tensor: Tensor, expected: usize, found: u64) -> Self {
+        Self::Size { tensor, expected, found: usize::try_from(found).unwrap_or(usize::MAX) }
+    }
 }
