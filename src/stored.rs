@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use ebbtide_api::wire::{History, HistoryQuery, Span, Status};
 use ebbtide_api::{Client, ClientError, StatusStream};
-use ebbtide_daemon::pipeline::{Effect, Input, Pipeline, PipelineConfig};
+use ebbtide_daemon::pipeline::{Input, Pipeline, PipelineConfig};
 use ebbtide_daemon::record::Replayer;
 use ebbtide_store::Reader;
 use tokio::runtime::Runtime;
@@ -47,17 +47,12 @@ async fn last_status(reader: &Reader) -> Result<Option<Status>, ebbtide_store::E
         Pipeline::new(PipelineConfig { host: "recorded".to_owned(), ..PipelineConfig::default() });
     let mut replayer = Replayer::default();
     let mut replay = reader.replay_last(WINDOW_MS).await?;
-    let mut last = None;
     while let Some(record) = replay.next().await? {
         let mut sample = replayer.sample(record);
         "recorded file".clone_into(&mut sample.probe.source);
-        let published = pipeline.step(Input::Sample(sample)).into_iter().find_map(|effect| match effect {
-            Effect::Publish(status) => Some(*status),
-            _ => None,
-        });
-        last = published.or(last);
+        pipeline.step(Input::Sample(sample));
     }
-    Ok(last)
+    Ok(pipeline.status())
 }
 
 impl Client for StoredClient {

@@ -2,11 +2,12 @@
 //!
 //! `GET /v1/status`, `/v1/frames` (a stream of statuses), `/v1/findings`, `/v1/history` and `/healthz`. Whoever asks
 //! may be hostile: sizes, counts and times are bounded, and a refusal is JSON like any answer. A status is turned
-//! into JSON once, whatever number of clients asks for it, and not at all when nobody does.
+//! into JSON once, whatever number of clients asks for it; when nobody does it is not even made.
 
 mod bulletin;
 mod connection;
 mod freshness;
+mod interest;
 mod routes;
 mod socket;
 
@@ -15,11 +16,13 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use ebbtide_core::Tick;
 use tokio::sync::watch;
 
 use crate::wire::{History, HistoryQuery, Status};
 
 pub use connection::{HEADER_TIMEOUT, MAX_CONNECTIONS, MAX_REQUEST_HEAD_BYTES, SHUTDOWN_GRACE};
+pub use interest::Interest;
 pub use routes::{HISTORY_TIMEOUT, KEEP_ALIVE, MAX_POINTS, MAX_STREAMS};
 pub use socket::{BindError, Socket};
 
@@ -47,15 +50,22 @@ pub enum HistoryError {
 #[derive(Clone)]
 pub struct Api {
     status: watch::Receiver<Arc<Status>>,
+    ticks: watch::Receiver<Tick>,
+    interest: Interest,
     history: Arc<dyn HistorySource>,
 }
 
 impl Api {
-    /// Serves the newest of `status`, and what `history` knows. A status whose tick is the default one stands for
-    /// "no sample yet".
+    /// Serves statuses, and what `history` knows. Every tick is told in `ticks`; its status is published in `status`
+    /// while `interest` says that somebody watches, or when it was asked for. The default tick is "no sample yet".
     #[must_use]
-    pub fn new(status: watch::Receiver<Arc<Status>>, history: Arc<dyn HistorySource>) -> Self {
-        Self { status, history }
+    pub fn new(
+        status: watch::Receiver<Arc<Status>>,
+        ticks: watch::Receiver<Tick>,
+        interest: Interest,
+        history: Arc<dyn HistorySource>,
+    ) -> Self {
+        Self { status, ticks, interest, history }
     }
 }
 

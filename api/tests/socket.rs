@@ -7,10 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ebbtide_api::client::SocketClient;
-use ebbtide_api::server::{Api, HistoryError, HistoryFuture, HistorySource, MAX_STREAMS, Socket};
+use ebbtide_api::server::{Api, HistoryError, HistoryFuture, HistorySource, Interest, MAX_STREAMS, Socket};
 use ebbtide_api::wire::{GpuStatus, Health, History, HistoryQuery, Level, SCHEMA, Span, Status};
 use ebbtide_api::{Client, ClientError};
 use ebbtide_core::{
@@ -81,11 +81,27 @@ impl HistorySource for Echo {
     }
 }
 
+/// What a server is told.
+struct Published {
+    status: watch::Sender<Arc<Status>>,
+    ticks: watch::Sender<Tick>,
+}
+
+impl Published {
+    /// Tells a tick with its status.
+    fn send(&self, status: Status) {
+        let tick = status.tick;
+        self.status.send_replace(Arc::new(status));
+        self.ticks.send_replace(tick);
+    }
+}
+
 /// A server that runs, on a thread of its own.
 struct Served {
     _dir: tempfile::TempDir,
     path: PathBuf,
-    publish: watch::Sender<Arc<Status>>,
+    published: Published,
+    interest: Interest,
     stop: oneshot::Sender<()>,
     thread: JoinHandle<()>,
 }
@@ -94,15 +110,19 @@ impl Served {
     fn with(first: Status) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ebbtide.sock");
-        let (publish, newest) = watch::channel(Arc::new(first));
+        let (ticks, told) = watch::channel(first.tick);
+        let (status, newest) = watch::channel(Arc::new(first));
+        let published = Published { status, ticks };
+        let interest = Interest::default();
+        let api = Api::new(newest, told, interest.clone(), Arc::new(Echo));
         let (stop, stopped) = oneshot::channel();
         let socket = Socket::bind(&path).unwrap();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let shutdown = async { stopped.await.unwrap_or(()) };
-            runtime.block_on(socket.serve(Api::new(newest, Arc::new(Echo)), shutdown)).unwrap();
+            runtime.block_on(socket.serve(api, shutdown)).unwrap();
         });
-        Self { _dir: dir, path, publish, stop, thread }
+        Self { _dir: dir, path, published, interest, stop, thread }
     }
 
     fn client(&self) -> SocketClient {
@@ -142,7 +162,7 @@ fn a_status_arrives_as_it_was_with_what_is_absent_absent() {
     let served = Served::with(status(7, 1));
     let client = served.client();
     assert_eq!(client.status().unwrap(), status(7, 1));
-    served.publish.send_replace(Arc::new(status(8, 1)));
+    served.published.send(status(8, 1));
     assert_eq!(client.status().unwrap(), status(8, 1), "the newest is told, not the first that was written");
     assert!(served.get("/v1/status").contains("\"memory\":null"), "unknown is null on the wire");
     served.end();
@@ -154,7 +174,7 @@ fn a_stream_tells_each_status_as_it_comes_and_ends_with_the_daemon() {
     let mut stream = served.client().watch().unwrap();
     for seq in 1..20 {
         assert_eq!(stream.next().unwrap().unwrap(), status(seq, 1));
-        served.publish.send_replace(Arc::new(status(seq + 1, 1)));
+        served.published.send(status(seq + 1, 1));
     }
     assert_eq!(stream.next().unwrap().unwrap().tick.seq, 20);
     let waiting = thread::spawn(move || stream.next().is_none());
@@ -162,12 +182,46 @@ fn a_stream_tells_each_status_as_it_comes_and_ends_with_the_daemon() {
     assert!(waiting.join().unwrap(), "a stream ends without an error");
 }
 
+/// Ticks come, and a status is made where somebody asks or watches, and not otherwise.
+#[test]
+fn a_status_is_made_for_those_who_want_it_only() {
+    let served = Served::with(status(1, 1));
+    for seq in 2..50 {
+        served.published.ticks.send_replace(status(seq, 1).tick);
+        assert!(!served.interest.is_watched());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = served.client();
+    let asking = thread::spawn(move || client.status().unwrap());
+    runtime.block_on(served.interest.asked());
+    served.published.send(status(50, 1));
+    assert_eq!(asking.join().unwrap(), status(50, 1), "the newest, and not the first that was made");
+
+    served.published.ticks.send_replace(status(51, 1).tick);
+    let client = served.client();
+    let watching = thread::spawn(move || client.watch().unwrap());
+    runtime.block_on(served.interest.asked());
+    assert!(served.interest.is_watched());
+    served.published.send(status(51, 1));
+    let mut stream = watching.join().unwrap();
+    assert_eq!(stream.next().unwrap().unwrap(), status(51, 1));
+    drop(stream);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while served.interest.is_watched() {
+        assert!(Instant::now() < deadline, "who has gone watches on");
+        // The server notices with the next event that nobody takes.
+        served.published.send(status(52, 1));
+        thread::park_timeout(Duration::from_millis(5));
+    }
+    served.end();
+}
+
 #[test]
 fn a_stream_ends_when_nothing_is_published_any_more() {
     let mut served = Served::with(status(1, 1));
     let mut stream = served.client().watch().unwrap();
     assert!(stream.next().unwrap().is_ok());
-    served.publish = watch::channel(Arc::new(status(1, 1))).0;
+    served.published.status = watch::channel(Arc::new(status(1, 1))).0;
     assert!(stream.next().is_none());
     served.end();
 }
@@ -180,7 +234,7 @@ fn a_slow_reader_misses_statuses_but_gets_the_newest_and_delays_nobody() {
     assert_eq!(slow.next().unwrap().unwrap().tick.seq, 1);
     let mut quick = served.client().watch().unwrap();
     for seq in 2..=30 {
-        served.publish.send_replace(Arc::new(status(seq, LARGE)));
+        served.published.send(status(seq, LARGE));
         while quick.next().unwrap().unwrap().tick.seq < seq {}
     }
     let mut seen = Vec::new();
@@ -263,7 +317,7 @@ fn only_so_many_are_streamed_to_and_a_place_that_is_left_is_given_again() {
     streams.pop();
     // The server sees that a client has gone when it next writes to it, or sooner.
     let again = (0..10_000).find_map(|seq| {
-        served.publish.send_replace(Arc::new(status(2 + seq % 1_000, 1)));
+        served.published.send(status(2 + seq % 1_000, 1));
         served.client().watch().ok()
     });
     assert!(again.is_some());
@@ -275,7 +329,7 @@ fn health_and_findings_have_endpoints_of_their_own() {
     let served = Served::with(Status { tick: Tick::default(), ..status(1, 1) });
     let early = served.get("/healthz");
     assert!(early.starts_with("HTTP/1.1 503 ") && early.contains("no sample has been taken yet"), "{early}");
-    served.publish.send_replace(Arc::new(status(2, 1)));
+    served.published.send(status(2, 1));
     let healthy =
         (0..10_000).map(|_| served.get("/healthz")).find(|answer| answer.starts_with("HTTP/1.1 200 "));
     assert!(healthy.is_some_and(|answer| answer.contains("\"age_ms\":")));

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ebbtide_api::address::{Surroundings, default_socket};
-use ebbtide_api::server::{Api, BindError, ServeError, Socket};
+use ebbtide_api::server::{Api, BindError, Interest, ServeError, Socket};
 use ebbtide_api::wire::{Health, Level, SCHEMA, Status};
 use ebbtide_core::{Absent, AlertEvent, HostSample, ProbeHealth, Sample, Tick, Ts};
 use ebbtide_notify::{SinkConfig, StartError};
@@ -125,8 +125,8 @@ async fn supervise(config: &Config, stop: impl Future<Output = ()>) -> Result<()
     past.play(&mut pipeline).await;
 
     // The socket first: it refuses a second daemon before that one touches anything else.
-    let (publish, published) = watch::channel(Arc::new(nothing_yet()));
-    let (end_api, api) = serve(config, published)?;
+    let (audience, api) = Audience::new();
+    let (end_api, api) = serve(config, api)?;
     make_directory(&config.store.path);
     warn_of_sinks(&config.sinks);
     let health = SharedHealth::default();
@@ -142,7 +142,7 @@ async fn supervise(config: &Config, stop: impl Future<Output = ()>) -> Result<()
 
     let costs = Costs::default();
     let (appraiser, noted) = (Appraiser::start(PROC.into()), Vec::new());
-    let mut driver = Driver { appraiser, pipeline, ops, publish, health, dropped, costs, noted, end_api };
+    let mut driver = Driver { appraiser, pipeline, ops, audience, health, dropped, costs, noted, end_api };
     info!(socket = %socket(config).display(), database = %config.store.path.display(), "watching");
     let settled = driver.pipeline.go_live();
     driver.execute(settled).await;
@@ -191,12 +191,12 @@ type ApiTask = JoinHandle<Result<(), ServeError>>;
 
 fn serve(
     config: &Config,
-    published: watch::Receiver<Arc<Status>>,
+    api: impl FnOnce(Arc<StoredHistory>) -> Api,
 ) -> Result<(oneshot::Sender<()>, ApiTask), RunError> {
     let history = Arc::new(StoredHistory::new(config.store.path.clone()));
     let socket = Socket::bind(&socket(config)).map_err(RunError::Api)?;
     let (end, ended) = oneshot::channel::<()>();
-    let task = tokio::spawn(socket.serve(Api::new(published, history), async move {
+    let task = tokio::spawn(socket.serve(api(history), async move {
         // A dropped sender is an end too.
         let _ = ended.await;
     }));
@@ -257,12 +257,31 @@ impl Costs {
     }
 }
 
+/// Those who look: every tick is told, and a status made where somebody wants it.
+struct Audience {
+    status: watch::Sender<Arc<Status>>,
+    ticks: watch::Sender<Tick>,
+    interest: Interest,
+}
+
+impl Audience {
+    /// An audience, and what it needs of the history to be served.
+    fn new() -> (Self, impl FnOnce(Arc<StoredHistory>) -> Api) {
+        let (status, published) = watch::channel(Arc::new(nothing_yet()));
+        let (ticks, told) = watch::channel(Tick::default());
+        let interest = Interest::default();
+        let shared = interest.clone();
+        let api = move |history: Arc<StoredHistory>| Api::new(published, told, shared, history);
+        (Self { status, ticks, interest }, api)
+    }
+}
+
 /// Executes what the pipeline wants done.
 struct Driver {
     appraiser: Appraiser,
     pipeline: Pipeline,
     ops: mpsc::Sender<Op>,
-    publish: watch::Sender<Arc<Status>>,
+    audience: Audience,
     health: SharedHealth,
     dropped: Arc<AtomicU64>,
     costs: Costs,
@@ -282,6 +301,7 @@ impl Driver {
             tokio::select! {
                 () = &mut stop => return Ok(()),
                 () = self.ops.closed() => return Err(RunError::Ended { part: "the keeper of the history" }),
+                () = self.audience.interest.asked() => self.show(),
                 () = self.end_api.closed() => return Err(RunError::Ended { part: "the API" }),
                 sample = samples.recv() => match sample {
                     Some(sample) => self.step(sample).await,
@@ -293,8 +313,15 @@ impl Driver {
 
     async fn step(&mut self, mut sample: Sample) {
         self.appraiser.complete(&mut sample);
+        let tick = sample.tick;
+        self.costs.look(tick);
+        self.log_new_notes(&sample.probe.notes);
         let effects = self.pipeline.step(Input::Sample(sample));
         self.execute(effects).await;
+        self.audience.ticks.send_replace(tick);
+        if self.audience.interest.is_watched() {
+            self.show();
+        }
     }
 
     async fn execute(&mut self, effects: Vec<Effect>) {
@@ -311,7 +338,6 @@ impl Driver {
                     warn!("{}", incident.summary);
                     self.keep(Op::Ended(incident)).await;
                 }
-                Effect::Publish(status) => self.show(*status),
             }
         }
         if !decisions.is_empty() {
@@ -326,9 +352,9 @@ impl Driver {
         }
     }
 
-    fn show(&mut self, mut status: Status) {
-        self.costs.look(status.tick);
-        self.log_new_notes(&status.health.probe.notes);
+    /// Shows the newest status, which is made for this.
+    fn show(&self) {
+        let Some(mut status) = self.pipeline.status() else { return };
         let kept = self.health.read();
         let drops = [("decisions", kept.lost_decisions), ("deliveries", kept.dropped_deliveries)];
         let dropped_samples = self.dropped.load(Ordering::Relaxed);
@@ -346,7 +372,7 @@ impl Driver {
             cpu_ms: self.costs.cpu_ms,
             dropped: drops.into_iter().filter(|(_, n)| *n > 0).map(|(k, n)| (k.to_owned(), n)).collect(),
         };
-        self.publish.send_replace(Arc::new(status));
+        self.audience.status.send_replace(Arc::new(status));
     }
 
     /// What the probe cannot see, and what would open it: said once, when it is noticed.
@@ -365,10 +391,10 @@ impl Driver {
             while let Some(sample) = samples.recv().await {
                 self.step(sample).await;
             }
-            let Self { ops, publish, end_api, .. } = self;
+            let Self { ops, audience, end_api, .. } = self;
             drop(ops);
             log_keeper(keeper.await);
-            drop(publish);
+            drop(audience);
             // The server may have ended already, with the error that is logged below.
             let _ = end_api.send(());
         };

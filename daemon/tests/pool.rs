@@ -10,7 +10,7 @@ use ebbtide_api::explain::{Explanation, explain, named};
 use ebbtide_api::wire::Status;
 use ebbtide_core::units::GIB;
 use ebbtide_core::*;
-use ebbtide_daemon::pipeline::{Effect, Input, Pipeline, PipelineConfig};
+use ebbtide_daemon::pipeline::{Input, Pipeline, PipelineConfig};
 use ebbtide_probe::engine::page::Page;
 use ebbtide_probe::engine::table::Format;
 use ebbtide_probe::engine::{Quantities, Tables};
@@ -105,7 +105,7 @@ fn sample(second: u64, engine: EngineSample) -> Sample {
     }
 }
 
-/// Plays an engine from `span.0` to `span.1` seconds; the statuses that are published.
+/// Plays an engine from `span.0` to `span.1` seconds; the status after each step.
 fn play(
     pipeline: &mut Pipeline,
     engine: &Engine,
@@ -114,13 +114,10 @@ fn play(
 ) -> Vec<Status> {
     let seconds = (span.0..span.1).step_by(usize::try_from(STEP_S).unwrap());
     let published = seconds.map(|second| {
-        let effects = pipeline.step(Input::Sample(sample(second, engine.says(gauges(second)))));
-        effects.into_iter().find_map(|effect| match effect {
-            Effect::Publish(status) => Some(*status),
-            _ => None,
-        })
+        pipeline.step(Input::Sample(sample(second, engine.says(gauges(second)))));
+        pipeline.status().unwrap()
     });
-    published.map(Option::unwrap).collect()
+    published.collect()
 }
 
 fn pipeline() -> Pipeline {

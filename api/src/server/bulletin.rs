@@ -9,6 +9,7 @@ use futures_util::Stream;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::connection::stopping;
+use super::interest::Watching;
 use crate::absence::Reasoned;
 use crate::wire::Status;
 
@@ -49,8 +50,17 @@ impl Bulletin {
         Self { newest, written: Mutex::new(None) }
     }
 
-    pub(super) fn newest(&self) -> Arc<Status> {
-        Arc::clone(&self.newest.borrow())
+    /// Whether the newest status is of tick `seq` or a later one.
+    pub(super) fn has(&self, seq: u64) -> bool {
+        self.newest.borrow().tick.seq >= seq
+    }
+
+    /// The status of tick `seq` or a later one, once it is there; `None` where it does not come in `time`.
+    pub(super) async fn since(&self, seq: u64, time: Duration) -> Option<Arc<Status>> {
+        let mut newest = self.newest.clone();
+        let there = newest.wait_for(|status| status.tick.seq >= seq);
+        let status = tokio::time::timeout(time, there).await.ok()?.ok()?;
+        Some(Arc::clone(&status))
     }
 
     /// The text of a status, written now if it is the first time that somebody asks for it.
@@ -73,7 +83,7 @@ impl Bulletin {
         self: Arc<Self>,
         keep_alive: Duration,
         stopped: watch::Receiver<bool>,
-        place: OwnedSemaphorePermit,
+        place: (OwnedSemaphorePermit, Watching),
     ) -> impl Stream<Item = Result<Bytes, Infallible>> {
         let mut newest = self.newest.clone();
         newest.mark_changed();
@@ -91,7 +101,7 @@ struct Reader {
     newest: watch::Receiver<Arc<Status>>,
     stopped: watch::Receiver<bool>,
     keep_alive: Duration,
-    _place: OwnedSemaphorePermit,
+    _place: (OwnedSemaphorePermit, Watching),
 }
 
 impl Reader {

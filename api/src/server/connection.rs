@@ -35,7 +35,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(super) async fn accept(listener: &UnixListener, api: Api, shutdown: impl Future<Output = ()>) {
     let (stop, stopped) = watch::channel(false);
     let freshness = Arc::new(Mutex::new(Freshness::default()));
-    let observer = tokio::spawn(observe(api.status.clone(), Arc::clone(&freshness)));
+    let observer = tokio::spawn(observe(api.ticks.clone(), Arc::clone(&freshness)));
     let router = routes::router(api, freshness, stopped.clone());
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS as usize));
     let mut shutdown = pin!(shutdown);
@@ -100,13 +100,13 @@ pub(super) async fn stopping(stopped: &mut watch::Receiver<bool>) {
     let _ended = stopped.wait_for(|stopped| *stopped).await;
 }
 
-/// Notes when statuses come, so that `/healthz` can tell a daemon at work from one that hangs.
-async fn observe(mut status: watch::Receiver<Arc<crate::wire::Status>>, freshness: Arc<Mutex<Freshness>>) {
+/// Notes when ticks come, so that `/healthz` can tell a daemon at work from one that hangs.
+async fn observe(mut ticks: watch::Receiver<ebbtide_core::Tick>, freshness: Arc<Mutex<Freshness>>) {
     loop {
-        if status.borrow_and_update().tick != ebbtide_core::Tick::default() {
+        if *ticks.borrow_and_update() != ebbtide_core::Tick::default() {
             freshness.lock().unwrap_or_else(std::sync::PoisonError::into_inner).note(Instant::now());
         }
-        if status.changed().await.is_err() {
+        if ticks.changed().await.is_err() {
             return;
         }
     }

@@ -13,7 +13,7 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(300);
 /// So many missed ticks make a status stale.
 const MISSED_TICKS: u32 = 3;
 
-/// When the newest statuses came.
+/// When the newest ticks came.
 #[derive(Debug, Default)]
 pub(super) struct Freshness {
     last: Option<Instant>,
@@ -30,13 +30,13 @@ pub(super) enum Stale {
 }
 
 impl Freshness {
-    /// A status came.
+    /// A tick came.
     pub(super) fn note(&mut self, now: Instant) {
         self.interval = self.last.map(|last| now.saturating_duration_since(last));
         self.last = Some(now);
     }
 
-    /// The age of the newest status, where it is fresh.
+    /// The age of the newest tick, where it is fresh.
     pub(super) fn age(&self, now: Instant) -> Result<Duration, Stale> {
         let age = now.saturating_duration_since(self.last.ok_or(Stale::NoTick)?);
         let interval = self.interval.unwrap_or(LONGEST_INTERVAL);

@@ -10,14 +10,14 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use ebbtide_core::{Finding, GpuUuid, Metric, ProcKey, SeriesKey, Ts, text};
+use ebbtide_core::{Finding, GpuUuid, Metric, ProcKey, SeriesKey, Tick, Ts, text};
 use serde::Deserialize;
 use tokio::sync::{Semaphore, watch};
 
 use super::bulletin::Bulletin;
 use super::freshness::{Freshness, Stale, outdated};
-use super::{Api, HistoryError, HistorySource};
-use crate::wire::{HistoryQuery, Refusal};
+use super::{Api, HistoryError, HistorySource, Interest};
+use crate::wire::{HistoryQuery, Refusal, Status};
 
 /// Streams at a time. Each is a dashboard that somebody looks at.
 pub const MAX_STREAMS: usize = 64;
@@ -27,6 +27,9 @@ pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// How long a look into the history may take.
 pub const HISTORY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the making of a status may take: it takes a millisecond, behind a tick that is being kept.
+const MAKING: Duration = Duration::from_secs(5);
 
 /// The most points of an answer: several for each column of the widest screen.
 pub const MAX_POINTS: u32 = 10_000;
@@ -44,10 +47,21 @@ struct Sources {
     history: Arc<dyn HistorySource>,
     freshness: Arc<Mutex<Freshness>>,
     streams: Arc<Semaphore>,
+    ticks: watch::Receiver<Tick>,
+    interest: Interest,
     stopped: watch::Receiver<bool>,
 }
 
 impl Sources {
+    /// The newest status, which is made now where nobody has wanted it before.
+    async fn newest(&self) -> Result<Arc<Status>, Refused> {
+        let seq = self.ticks.borrow().seq;
+        if !self.bulletin.has(seq) {
+            self.interest.ask();
+        }
+        self.bulletin.since(seq, MAKING).await.ok_or_else(Refused::busy)
+    }
+
     /// The age of the newest status, where it is fresh.
     fn age(&self) -> Result<Duration, Stale> {
         self.freshness.lock().unwrap_or_else(PoisonError::into_inner).age(Instant::now())
@@ -60,6 +74,8 @@ pub(super) fn router(api: Api, freshness: Arc<Mutex<Freshness>>, stopped: watch:
         history: api.history,
         freshness,
         streams: Arc::new(Semaphore::new(MAX_STREAMS)),
+        ticks: api.ticks,
+        interest: api.interest,
         stopped,
     };
     Router::new()
@@ -83,6 +99,11 @@ impl Refused {
 
     fn method_not_allowed() -> Self {
         Self(StatusCode::METHOD_NOT_ALLOWED, "every endpoint is only read: use GET".to_owned())
+    }
+
+    fn busy() -> Self {
+        let reason = "the daemon is busy and has made no status in time: ask again";
+        Self(StatusCode::SERVICE_UNAVAILABLE, reason.to_owned())
     }
 
     fn bad_request(reason: String) -> Self {
@@ -113,7 +134,7 @@ impl From<HistoryError> for Refused {
 }
 
 async fn status(State(sources): State<Sources>) -> Result<Response, Refused> {
-    let mut newest = sources.bulletin.newest();
+    let mut newest = sources.newest().await?;
     if let Err(stale @ Stale::Old { .. }) = sources.age() {
         newest = Arc::new(outdated(&newest, &stale));
     }
@@ -124,8 +145,8 @@ fn json(body: Bytes) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-async fn findings(State(sources): State<Sources>) -> Json<Vec<Finding>> {
-    Json(sources.bulletin.newest().findings.clone())
+async fn findings(State(sources): State<Sources>) -> Result<Json<Vec<Finding>>, Refused> {
+    Ok(Json(sources.newest().await?.findings.clone()))
 }
 
 async fn frames(State(sources): State<Sources>) -> Result<Response, Refused> {
@@ -134,7 +155,10 @@ async fn frames(State(sources): State<Sources>) -> Result<Response, Refused> {
             format!("{MAX_STREAMS} clients are being streamed to: ask /v1/status now and then instead");
         Refused(StatusCode::SERVICE_UNAVAILABLE, reason)
     })?;
-    let stream = sources.bulletin.stream(KEEP_ALIVE, sources.stopped, place);
+    let watching = sources.interest.watch();
+    // The first event is the newest status, not one of an earlier asker's.
+    sources.newest().await?;
+    let stream = sources.bulletin.stream(KEEP_ALIVE, sources.stopped, (place, watching));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, Body::from_stream(stream)).into_response())
 }

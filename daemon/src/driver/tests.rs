@@ -6,14 +6,13 @@ use super::*;
 fn driver()
 -> (Driver, mpsc::Receiver<Op>, mpsc::Sender<Sample>, mpsc::Receiver<Sample>, oneshot::Receiver<()>) {
     let (ops, queue) = mpsc::channel(1);
-    let (publish, _) = watch::channel(Arc::new(nothing_yet()));
     let (end_api, api_ends) = oneshot::channel();
     let (sink, samples) = mpsc::channel(1);
     let driver = Driver {
         appraiser: Appraiser::start(PROC.into()),
         pipeline: Pipeline::new(PipelineConfig::default()),
         ops,
-        publish,
+        audience: Audience::new().0,
         health: SharedHealth::default(),
         dropped: Arc::default(),
         costs: Costs::default(),

@@ -10,7 +10,6 @@ mod timeline;
 
 use std::collections::BTreeMap;
 
-use ebbtide_api::wire::Status;
 use ebbtide_core::{
     Alert, AlertEvent, Finding, FindingEvent, FindingKey, Frame, GpuUuid, Incident, Ledger, Sample,
     SeriesPart, Tick, TickRecord,
@@ -41,8 +40,6 @@ pub enum Effect {
     Deliver(AlertEvent),
     /// Keep this end of a process, with the ticks before it.
     Freeze(Box<Incident>),
-    /// Show this; the driver adds its own health.
-    Publish(Box<Status>),
 }
 
 /// What an earlier run left behind.
@@ -79,6 +76,8 @@ pub struct Pipeline {
     opened_before: BTreeMap<FindingKey, Finding>,
     ledgers: BTreeMap<GpuUuid, Ledger>,
     last: Option<Tick>,
+    /// The frame of the newest step, for whoever wants to see it.
+    newest: Option<Frame>,
 }
 
 impl Pipeline {
@@ -96,6 +95,7 @@ impl Pipeline {
             opened_before: BTreeMap::new(),
             ledgers: BTreeMap::new(),
             last: None,
+            newest: None,
         }
     }
 
@@ -146,7 +146,7 @@ impl Pipeline {
             effects.extend(self.settle(tick));
         }
         effects.extend(self.policy.on_tick(tick).into_iter().map(Effect::Deliver));
-        effects.push(Effect::Publish(Box::new(self.status(frame))));
+        self.newest = Some(frame);
         effects
     }
 

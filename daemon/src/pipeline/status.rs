@@ -1,15 +1,16 @@
 //! What is shown after a step.
 
 use ebbtide_api::wire::{GpuStatus, Health, Level, SCHEMA, Status};
-use ebbtide_core::{Finding, Frame, GpuState, Ledger, Sample};
+use ebbtide_core::{Finding, Frame, GpuState, Judgement};
 
 use super::Pipeline;
 
 impl Pipeline {
-    /// The status after `frame`; of the daemon's own health only the probe's part.
-    pub(super) fn status(&self, frame: Frame) -> Status {
-        let Frame { sample, ledgers } = frame;
-        let Sample { tick, gpus, host, probe, .. } = sample;
+    /// The status after the newest step, made of words and copies, so ask for it only to show it; `None` before the
+    /// first. Of the daemon's own health it has the probe's part.
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
+        let Frame { sample, ledgers } = self.newest.as_ref()?;
         // A device's own finding says nothing beside that of the part it comes from.
         let mut findings: Vec<Finding> = self
             .open
@@ -18,31 +19,31 @@ impl Pipeline {
             .map(|(_, f)| f.clone())
             .collect();
         findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.key.cmp(&b.key)));
-        let gpus: Vec<GpuStatus> = gpus
-            .into_iter()
-            .zip(ledgers)
-            .map(|(gpu, now)| GpuStatus {
-                ledger: self.claimed_ledger(&gpu.uuid, now),
-                judgements: self.detectors.judgements(&gpu.uuid),
-                gpu,
-            })
-            .collect();
-        Status {
+        let gpus = sample.gpus.iter().zip(ledgers).map(|(gpu, now)| GpuStatus {
+            ledger: self.ledgers.get(&gpu.uuid).unwrap_or(now).clone(),
+            judgements: self.detectors.judgements(&gpu.uuid),
+            gpu: gpu.clone(),
+        });
+        let gpus: Vec<GpuStatus> = gpus.collect();
+        Some(Status {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             host: self.host.clone(),
-            tick,
+            tick: sample.tick,
             level: level(&gpus, &findings),
             gpus,
-            machine: host,
+            machine: sample.host.clone(),
             findings,
             alerts: self.policy.alerts().cloned().collect(),
-            health: Health { probe, ..Health::default() },
-        }
+            health: Health { probe: sample.probe.clone(), ..Health::default() },
+        })
     }
 
-    fn claimed_ledger(&self, gpu: &ebbtide_core::GpuUuid, now: Ledger) -> Ledger {
-        self.ledgers.get(gpu).cloned().unwrap_or(now)
+    /// What is said of every series now.
+    #[must_use]
+    pub fn judgements(&self) -> Vec<Judgement> {
+        let gpus = self.newest.iter().flat_map(|frame| &frame.sample.gpus);
+        gpus.flat_map(|gpu| self.detectors.judgements(&gpu.uuid)).collect()
     }
 }
 

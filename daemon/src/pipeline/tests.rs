@@ -121,13 +121,8 @@ fn a_leak_is_told_with_its_process_and_nothing_before_it_began() {
 fn what_a_process_explains_is_shown_once() {
     let mut pipeline = new();
     play(&mut pipeline, 0..CALLED_S);
-    let effects = play(&mut pipeline, CALLED_S..CALLED_S + 1);
-    let shown: Vec<SeriesPart> = effects
-        .iter()
-        .filter_map(|effect| if let Effect::Publish(status) = effect { Some(status) } else { None })
-        .flat_map(|status| &status.findings)
-        .map(|finding| finding.key.series.part)
-        .collect();
+    let status = pipeline.status().expect("it has stepped");
+    let shown: Vec<SeriesPart> = status.findings.iter().map(|finding| finding.key.series.part).collect();
     assert!(!shown.is_empty());
     assert!(shown.iter().all(|part| matches!(part, SeriesPart::Process(_))), "{shown:?}");
 }
@@ -259,10 +254,9 @@ fn one_gpu_that_does_not_answer_is_not_all_fine() {
     silent.state = GpuState::Stale;
     silent.memory = Err(Absent::Timeout);
     sample.gpus.push(silent);
-    let effects = new().step(Input::Sample(sample));
-    let level =
-        effects.iter().find_map(|e| if let Effect::Publish(status) = e { Some(status.level) } else { None });
-    assert_eq!(level, Some(ebbtide_api::wire::Level::Warning));
+    let mut pipeline = new();
+    pipeline.step(Input::Sample(sample));
+    assert_eq!(pipeline.status().map(|status| status.level), Some(ebbtide_api::wire::Level::Warning));
 }
 
 #[test]

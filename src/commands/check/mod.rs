@@ -49,6 +49,7 @@ fn judge(recording: &Recording) -> Report {
     for sample in recording.samples() {
         watch.sample(&sample);
         pipeline.step(Input::Sample(sample)).into_iter().for_each(|effect| watch.effect(effect));
+        watch.judged(pipeline.judgements());
     }
     watch.report(&recording.report)
 }

@@ -218,13 +218,15 @@ impl Watch {
                 let watched = self.series.entry(finding.key.series.clone()).or_default();
                 watched.alert = watched.alert.max(Some(finding.severity));
             }
-            Effect::Publish(status) => {
-                for judgement in status.gpus.into_iter().flat_map(|gpu| gpu.judgements) {
-                    let watched = self.series.entry(judgement.series.clone()).or_default();
-                    watched.judgement = Some(judgement);
-                }
-            }
             Effect::Deliver(_) | Effect::Persist(_) | Effect::Freeze(_) => {}
+        }
+    }
+
+    /// Notes what is said after one step.
+    pub(crate) fn judged(&mut self, judgements: Vec<Judgement>) {
+        for judgement in judgements {
+            let watched = self.series.entry(judgement.series.clone()).or_default();
+            watched.judgement = Some(judgement);
         }
     }
 
