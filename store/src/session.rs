@@ -100,38 +100,31 @@ impl Session {
         self.last_seq
     }
 
-    /// Stores a tick; it is in the log when this returns.
+    /// Stores ticks in one commit; they are in the log when this returns.
     ///
     /// The newest tick may be given once more: after a failed COMMIT nobody knows whether it reached the log.
-    pub(crate) async fn append(&mut self, record: &TickRecord) -> Result<(), Error> {
-        let seq = record.tick.seq;
-        if let Some(last) = self.last_seq.filter(|last| seq < *last) {
-            return Err(Error::Behind { path: self.path.clone(), seq, last });
+    pub(crate) async fn append(&mut self, records: &[TickRecord]) -> Result<(), Error> {
+        let mut last = self.last_seq;
+        for TickRecord { tick, .. } in records {
+            let seq = tick.seq;
+            if let Some(last) = last.filter(|last| seq < *last) {
+                return Err(Error::Behind { path: self.path.clone(), seq, last });
+            }
+            last = Some(seq);
         }
-        self.chain = self.commit(record).await.map_err(|e| Error::of_sqlite(&self.path, e))?;
-        self.last_seq = Some(seq);
-        self.upkeep.note_tick();
+        self.commit(records).await.map_err(|e| Error::of_sqlite(&self.path, e))?;
+        self.last_seq = last;
+        records.iter().for_each(|_| self.upkeep.note_tick());
         Ok(())
     }
 
-    async fn commit(&mut self, record: &TickRecord) -> Result<Option<Chain>, sqlx::Error> {
-        let tick = record.tick;
-        let mut tx = self.conn.begin_with("BEGIN IMMEDIATE").await?;
-        catalogue::introduce(&mut tx, record).await?;
-        let row = self.series.row(&mut tx, record).await?;
-        let before = self.chain.as_ref().filter(|chain| chain.goes_on_with(tick));
-        let blob = codec::encode(tick.seq, before.map(|chain| (chain.tick.seq, &chain.row)), &row);
-        sqlx::query("INSERT OR REPLACE INTO tail (seq, at_ms, mono_ms, whole, blob) VALUES (?, ?, ?, ?, ?)")
-            .bind(tick.seq.cast_signed())
-            .bind(tick.at.0)
-            .bind(tick.mono_ms.cast_signed())
-            .bind(before.is_none())
-            .bind(blob)
-            .execute(&mut *tx)
-            .await?;
-        let length = before.map_or(1, |chain| chain.length + 1);
-        tx.commit().await?;
-        Ok(Some(Chain { tick, row, length }))
+    async fn commit(&mut self, records: &[TickRecord]) -> Result<(), sqlx::Error> {
+        let Self { conn, series, chain, .. } = self;
+        let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
+        for record in records {
+            *chain = Some(write(&mut tx, series, chain.take(), record).await?);
+        }
+        tx.commit().await
     }
 
     /// Stores verdicts; they are on the disk when this returns.
@@ -183,6 +176,29 @@ impl Session {
         }
         Ok(done)
     }
+}
+
+/// Writes a tick as a change of the one before, or whole.
+async fn write(
+    conn: &mut SqliteConnection,
+    series: &mut SeriesIds,
+    chain: Option<Chain>,
+    record: &TickRecord,
+) -> Result<Chain, sqlx::Error> {
+    let tick = record.tick;
+    catalogue::introduce(conn, record).await?;
+    let row = series.row(conn, record).await?;
+    let before = chain.filter(|chain| chain.goes_on_with(tick));
+    let blob = codec::encode(tick.seq, before.as_ref().map(|chain| (chain.tick.seq, &chain.row)), &row);
+    sqlx::query("INSERT OR REPLACE INTO tail (seq, at_ms, mono_ms, whole, blob) VALUES (?, ?, ?, ?, ?)")
+        .bind(tick.seq.cast_signed())
+        .bind(tick.at.0)
+        .bind(tick.mono_ms.cast_signed())
+        .bind(before.is_none())
+        .bind(blob)
+        .execute(conn)
+        .await?;
+    Ok(Chain { tick, row, length: before.map_or(1, |chain| chain.length + 1) })
 }
 
 impl Chain {

@@ -84,20 +84,26 @@ impl TailWalk {
     }
 
     /// Reads the next page.
+    ///
+    /// As one row: what a row costs on its way from the connection's thread is more than what a tick in it costs. A blob
+    /// becomes text and text a blob again without a change of their bytes (sqlite.org/lang_expr.html, CAST); rows reach
+    /// both lists in the order of the inner query, and that is looked at.
     pub(crate) async fn fetch(&mut self, conn: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-        let rows: Vec<Stored> = sqlx::query_as(
-            "SELECT seq, at_ms, mono_ms, blob FROM tail WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT ?",
+        let (numbers, blobs): (Option<String>, Option<Vec<u8>>) = sqlx::query_as(
+            "SELECT group_concat(seq || ' ' || at_ms || ' ' || mono_ms || ' ' || length(blob), ' '),
+                    CAST(group_concat(CAST(blob AS TEXT), '') AS BLOB)
+             FROM (SELECT seq, at_ms, mono_ms, blob FROM tail WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT ?)",
         )
         .bind(self.next)
         .bind(self.end)
         .bind(PAGE_ROWS)
-        .fetch_all(conn)
+        .fetch_one(conn)
         .await?;
-        match rows.last() {
+        self.page = unpack(&numbers.unwrap_or_default(), &blobs.unwrap_or_default())?;
+        match self.page.back() {
             Some(last) => self.next = last.0.saturating_add(1),
             None => self.end = self.next.saturating_sub(1),
         }
-        self.page = rows.into();
         Ok(())
     }
 
@@ -114,6 +120,27 @@ impl TailWalk {
         self.unreadable += u64::from(!read);
         read
     }
+}
+
+/// The rows of a page: four numbers for each, the last the length of its blob, and all blobs behind one another.
+fn unpack(numbers: &str, mut blobs: &[u8]) -> Result<VecDeque<Stored>, sqlx::Error> {
+    let torn = || sqlx::Error::Protocol("a page of the tail does not fit together".to_owned());
+    let mut numbers =
+        numbers.split_ascii_whitespace().map(|number| number.parse::<i64>().map_err(|_| torn()));
+    let mut rows = VecDeque::new();
+    while let Some(seq) = numbers.next() {
+        let mut number = || numbers.next().ok_or_else(torn)?;
+        let (at_ms, mono_ms, length) = (number()?, number()?, number()?);
+        let length = usize::try_from(length).map_err(|_| torn())?;
+        let (blob, rest) = blobs.split_at_checked(length).ok_or_else(torn)?;
+        let seq = seq?;
+        if rows.back().is_some_and(|row: &Stored| row.0 >= seq) {
+            return Err(torn());
+        }
+        rows.push_back((seq, at_ms, mono_ms, blob.to_vec()));
+        blobs = rest;
+    }
+    Ok(rows)
 }
 
 /// The first and the last row that can lie in a time span: from the start of the chain that is under way at `from` to

@@ -98,12 +98,25 @@ impl Writer {
     /// # Errors
     /// Any [`Error`]; the tick is then not acknowledged, and the next call opens the file anew.
     pub async fn append(&mut self, record: &TickRecord) -> Result<(), Error> {
+        self.append_all(std::slice::from_ref(record)).await
+    }
+
+    /// Stores ticks, in the order of their numbers, in one commit: what has been recorded elsewhere and need not be safe
+    /// tick by tick. As for [`Self::append`], all or none.
+    ///
+    /// # Errors
+    /// As for [`Self::append`]; none of them is then acknowledged.
+    pub async fn append_all(&mut self, records: &[TickRecord]) -> Result<(), Error> {
+        let Some(newest) = records.last() else { return Ok(()) };
         let mut session = self.take_session().await?;
-        let outcome = session.append(record).await;
+        let outcome = session.append(records).await;
         self.give_back(session, outcome).await?;
-        self.stats.stored += 1;
-        self.since_quarantine = self.since_quarantine.map(|ticks| ticks + 1);
-        self.keep_house(record.tick.at).await;
+        let count = records.len() as u64;
+        self.stats.stored += count;
+        self.since_quarantine = self.since_quarantine.map(|ticks| ticks + count);
+        for _ in records {
+            self.keep_house(newest.tick.at).await;
+        }
         Ok(())
     }
 
