@@ -27,6 +27,9 @@ const KEPT: StoreConfig =
 /// that becomes several ticks.
 const MAX_TICK_VALUES: usize = 1 << 21;
 
+/// Ticks stored in one commit: a file can be imported again, so it need not be safe tick by tick.
+const BATCH_TICKS: usize = 60;
+
 pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<u8> {
     let mut reader = open(&args.file)?;
     let begins_exported = ExportedFile::begins(reader.fill_buf()?);
@@ -105,6 +108,7 @@ async fn store(
     let mut seq = writer.next_seq().await.map_err(refused)?;
     let mut before = last.unwrap_or(Tick { seq: 0, at: begin, mono_ms: 0 });
     let mut progress = Progress::new("imported");
+    let mut batch = Vec::with_capacity(BATCH_TICKS);
     for record in std::iter::once(Ok(first)).chain(records) {
         let mut record = record?;
         if last.is_some() {
@@ -113,10 +117,15 @@ async fn store(
         }
         record.tick =
             Tick { seq, at: record.tick.at, mono_ms: before.mono_ms + since(before.at, record.tick.at) };
-        writer.append(&record).await.map_err(refused)?;
         progress.tick(record.tick.at);
         (before, seq) = (record.tick, seq + 1);
+        batch.push(record);
+        if batch.len() >= BATCH_TICKS {
+            writer.append_all(&batch).await.map_err(refused)?;
+            batch.clear();
+        }
     }
+    writer.append_all(&batch).await.map_err(refused)?;
     writer.close().await;
     progress.finish();
     Ok(Some((progress.ticks(), begin, before.at)))
