@@ -87,7 +87,7 @@ impl TailWalk {
     ///
     /// As one row: what a row costs on its way from the connection's thread is more than what a tick in it costs. A blob
     /// becomes text and text a blob again without a change of their bytes (sqlite.org/lang_expr.html, CAST); rows reach
-    /// both lists in the order of the inner query, and that is looked at.
+    /// both lists as the inner query gives them.
     pub(crate) async fn fetch(&mut self, conn: &mut SqliteConnection) -> Result<(), sqlx::Error> {
         let (numbers, blobs): (Option<String>, Option<Vec<u8>>) = sqlx::query_as(
             "SELECT group_concat(seq || ' ' || at_ms || ' ' || mono_ms || ' ' || length(blob), ' '),
@@ -133,11 +133,7 @@ fn unpack(numbers: &str, mut blobs: &[u8]) -> Result<VecDeque<Stored>, sqlx::Err
         let (at_ms, mono_ms, length) = (number()?, number()?, number()?);
         let length = usize::try_from(length).map_err(|_| torn())?;
         let (blob, rest) = blobs.split_at_checked(length).ok_or_else(torn)?;
-        let seq = seq?;
-        if rows.back().is_some_and(|row: &Stored| row.0 >= seq) {
-            return Err(torn());
-        }
-        rows.push_back((seq, at_ms, mono_ms, blob.to_vec()));
+        rows.push_back((seq?, at_ms, mono_ms, blob.to_vec()));
         blobs = rest;
     }
     Ok(rows)
