@@ -17,6 +17,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// The page is repeated, with another model's name each time, until it has this size.
 const PAGE_BYTES: usize = 1_000_000;
+/// What reading a page of 1 MB ought to reach, in MB a second.
+const WANTED_MB_S: f64 = 200.0;
+/// What a scrape of a page as vLLM serves it ought to stay below, in microseconds of processor time.
+const WANTED_CPU_US: f64 = 3000.0;
 /// Enough that the median is steady on a busy machine.
 const ROUNDS: usize = 200;
 
@@ -38,9 +42,14 @@ fn parsing(sample: &str) {
     let (median, best) = median_and_best(|| read(&page));
     let rate = page.len() as f64 / median;
     println!(
-        "parse   {} bytes, {series} series: median {median:.0} us, best {best:.0} us, {rate:.0} MB/s",
-        page.len()
+        "parse   {} bytes, {series} series: median {median:.0} us, best {best:.0} us, {rate:.0} MB/s (wanted {WANTED_MB_S}: {})",
+        page.len(),
+        verdict(rate >= WANTED_MB_S)
     );
+}
+
+fn verdict(is_reached: bool) -> &'static str {
+    if is_reached { "reached" } else { "missed" }
 }
 
 /// A whole scrape over loopback. The processor time is that of both ends, so ours is less.
@@ -58,8 +67,9 @@ fn scraping(sample: &'static str) {
     });
     let each = (processor_us() - before) / ROUNDS as f64;
     println!(
-        "scrape  {} bytes: median {median:.0} us, best {best:.0} us, processor {each:.0} us",
-        sample.len()
+        "scrape  {} bytes: median {median:.0} us, best {best:.0} us, processor {each:.0} us (wanted below {WANTED_CPU_US}: {})",
+        sample.len(),
+        verdict(each < WANTED_CPU_US)
     );
 }
 

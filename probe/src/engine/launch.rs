@@ -62,7 +62,7 @@ enum Setting {
 }
 
 impl Launch {
-    /// How the engine of process `pid` was started; `None` where no line up to [`MAX_STEPS`] above it names a model,
+    /// How the engine of process `pid` was started; `None` where no line up to four processes above it names a model,
     /// or none can be read.
     #[must_use]
     pub fn of(proc: &Path, pid: u32) -> Option<Self> {
