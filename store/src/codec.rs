@@ -87,13 +87,11 @@ impl Blob<'_> {
         // Row and entries both ascend, so one walk through the row finds all places.
         let mut at = 0;
         while !entries.is_empty() {
-            let head = take_varint(&mut entries)?;
-            let step = SeriesId::try_from(head >> 2).map_err(|_| Damage::Body)?;
-            id = id.checked_add(step).ok_or(Damage::Body)?;
+            let form = take_head(&mut entries, &mut id)?;
             while row.get(at).is_some_and(|entry| entry.0 < id) {
                 at += 1;
             }
-            apply_entry(row, (at, id), head & 3, &mut entries)?;
+            apply_entry(row, (at, id), form, &mut entries)?;
         }
         Ok(())
     }
@@ -107,10 +105,7 @@ impl Blob<'_> {
         let mut id: SeriesId = 0;
         let mut at = 0;
         while !entries.is_empty() {
-            let head = take_varint(&mut entries)?;
-            let step = SeriesId::try_from(head >> 2).map_err(|_| Damage::Body)?;
-            id = id.checked_add(step).ok_or(Damage::Body)?;
-            let form = head & 3;
+            let form = take_head(&mut entries, &mut id)?;
             let change = if form >= FORM_EXACT { take_varint(&mut entries)? } else { 0 };
             while some.get(at).is_some_and(|entry| entry.0 < id) {
                 at += 1;
@@ -128,6 +123,14 @@ impl Blob<'_> {
         }
         Ok(())
     }
+}
+
+/// Takes the head of an entry: moves `id` on to its series and returns its form.
+fn take_head(entries: &mut &[u8], id: &mut SeriesId) -> Result<u64, Damage> {
+    let head = take_varint(entries)?;
+    let step = SeriesId::try_from(head >> 2).map_err(|_| Damage::Body)?;
+    *id = id.checked_add(step).ok_or(Damage::Body)?;
+    Ok(head & 3)
 }
 
 /// Applies an entry of series `id`, whose place in the row is `at` whether it is there or not.
