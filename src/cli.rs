@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use ebbtide_core::Ts;
 
-use crate::commands::db::{DbCommand, ImportArgs};
+use crate::commands::db::{DbCommand, ImportArgs, instant};
 use crate::commands::incidents::IncidentsArgs;
 use crate::commands::plan::PlanArgs;
 use crate::exit;
@@ -133,17 +134,35 @@ pub(crate) struct ExplainArgs {
 /// `ebbtide check`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  nvidia-smi --query-gpu=timestamp,uuid,memory.used,memory.total --format=csv -l 5 > smi.csv\n  ebbtide check smi.csv\n  ebbtide check --json series.csv | jq '.series[].diagnosis'\n\nExits 0 when the file was judged, whatever was found; with --exit-code 1 when a warning and 2 when a critical alert would have fired; 65 when the file cannot be read as a series. docs/check.md says what files may look like."
+    after_help = "Examples:\n  nvidia-smi --query-gpu=timestamp,uuid,memory.used,memory.total --format=csv -l 5 > smi.csv\n  ebbtide check smi.csv\n  ebbtide check --json series.csv | jq '.series[].diagnosis'\n  ebbtide check --db /var/lib/ebbtide/ebbtide.db --from 2026-11-30 --set detect.fleet_gpus=1000\n\nThe settings are the daemon's; with --set one sees what others would have done. Exits 0 when the file was judged, whatever was found; with --exit-code 1 when a warning and 2 when a critical alert would have fired; 65 when the file cannot be read as a series. docs/check.md says what files may look like."
 )]
 pub(crate) struct CheckArgs {
-    /// The recorded series; `-` for standard input
-    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) recording: CheckedFileArgs,
+    /// Judge the history in this database instead of a file
+    #[arg(long, value_name = "FILE", required_unless_present = "file", conflicts_with_all = ["file", "interval", "columns", "total_mib"])]
+    pub(crate) db: Option<PathBuf>,
+    /// From when on: RFC 3339, a date, or seconds since 1970
+    #[arg(long, value_name = "TIME", value_parser = instant, conflicts_with = "file")]
+    pub(crate) from: Option<Ts>,
+    /// Until when, included
+    #[arg(long, value_name = "TIME", value_parser = instant, conflicts_with = "file")]
+    pub(crate) to: Option<Ts>,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
     /// Print the contract documented in docs/check.md
     #[arg(long)]
     pub(crate) json: bool,
     /// Let the exit code say whether an alert would have fired
     #[arg(long)]
     pub(crate) exit_code: bool,
+}
+
+/// A recorded series, and what it does not say itself.
+#[derive(Debug, Args)]
+pub(crate) struct CheckedFileArgs {
+    /// The recorded series; `-` for standard input
+    pub(crate) file: Option<PathBuf>,
     /// Seconds between rows, where the file has no times
     #[arg(long, value_name = "SECONDS", value_parser = interval)]
     pub(crate) interval: Option<f64>,

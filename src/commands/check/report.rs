@@ -10,6 +10,8 @@ use ebbtide_daemon::pipeline::Effect;
 use ebbtide_probe::recorded;
 use serde::Serialize;
 
+use super::course::Course;
+
 /// The whole answer.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
@@ -51,15 +53,42 @@ pub(crate) struct SeriesReport {
     pub(crate) evidence: Vec<Evidence>,
     /// Everything that opened, in order of opening.
     pub(crate) findings: Vec<FindingReport>,
+    /// Every alert that would have fired, in order of firing.
+    pub(crate) alerts: Vec<AlertReport>,
+    /// With `--db`: what the daemon found of it then, in order of opening.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) found_then: Option<Vec<FoundThen>>,
     /// The values in MiB, for the chart.
     #[serde(skip)]
-    pub(crate) values: Vec<Option<f64>>,
+    pub(crate) values: Course,
     /// The most severe alert that would have fired.
     #[serde(skip)]
     pub(crate) worst: Option<Severity>,
     /// First and last instant.
     #[serde(skip)]
     pub(crate) span: Option<(Ts, Ts)>,
+}
+
+/// An alert as JSON.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct AlertReport {
+    /// What it would have been about.
+    pub(crate) kind: &'static str,
+    /// How much it matters.
+    pub(crate) severity: Severity,
+    /// When people would have been told.
+    pub(crate) fired_at_ms: i64,
+}
+
+/// A finding of the daemon that kept the history, as JSON.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct FoundThen {
+    /// What it was about.
+    pub(crate) kind: &'static str,
+    /// When it was said.
+    pub(crate) opened_at_ms: i64,
+    /// When it ceased to hold.
+    pub(crate) resolved_at_ms: Option<i64>,
 }
 
 /// A forecast as JSON.
@@ -136,7 +165,7 @@ impl From<Forecast> for ForecastReport {
 
 impl SeriesReport {
     fn says_something(&self) -> bool {
-        self.values.iter().any(Option::is_some) || !self.findings.is_empty()
+        self.values.values().iter().any(Option::is_some) || !self.findings.is_empty()
     }
 }
 
@@ -172,14 +201,15 @@ impl Report {
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     series: BTreeMap<SeriesRef, Watched>,
+    then: Option<BTreeMap<SeriesRef, Vec<FoundThen>>>,
 }
 
 #[derive(Debug, Default)]
 struct Watched {
     judgement: Option<Judgement>,
     findings: BTreeMap<(Ts, &'static str), FindingReport>,
-    alert: Option<Severity>,
-    values: Vec<Option<f64>>,
+    alerts: Vec<AlertReport>,
+    values: Course,
     span: Option<(Ts, Ts)>,
 }
 
@@ -216,7 +246,11 @@ impl Watch {
             Effect::Deliver(event) if event.transition == AlertTransition::Firing => {
                 let finding = &event.alert.finding;
                 let watched = self.series.entry(finding.key.series.clone()).or_default();
-                watched.alert = watched.alert.max(Some(finding.severity));
+                watched.alerts.push(AlertReport {
+                    kind: finding.key.kind.name(),
+                    severity: finding.severity,
+                    fired_at_ms: event.at.0,
+                });
             }
             Effect::Deliver(_) | Effect::Persist(_) | Effect::Freeze(_) => {}
         }
@@ -230,16 +264,34 @@ impl Watch {
         }
     }
 
+    /// Notes what the daemon found that kept the history, the oldest first.
+    pub(crate) fn found_then(&mut self, findings: &[Finding]) {
+        let then = self.then.get_or_insert_default();
+        for finding in findings {
+            then.entry(finding.key.series.clone()).or_default().push(FoundThen {
+                kind: finding.key.kind.name(),
+                opened_at_ms: finding.opened_at.0,
+                resolved_at_ms: finding.resolved_at.map(|at| at.0),
+            });
+        }
+    }
+
     /// The report at the end of the recording.
-    pub(crate) fn report(self, file: &recorded::Report) -> Report {
-        let mut series: Vec<SeriesReport> =
-            self.series.into_iter().filter_map(|(series, watched)| watched.report(&series)).collect();
+    pub(crate) fn report(self, file: FileReport) -> Report {
+        let Self { series, mut then } = self;
+        let mut series: Vec<SeriesReport> = series
+            .into_iter()
+            .filter_map(|(series, watched)| {
+                let found_then = then.as_mut().map(|then| then.remove(&series).unwrap_or_default());
+                Some(SeriesReport { found_then, ..watched.report(&series)? })
+            })
+            .collect();
         // A device's counters come with a process of which nothing else is known, and a process's rows with a device
         // of which nothing is: such a series says nothing beside one that does.
         if series.iter().any(SeriesReport::says_something) {
             series.retain(SeriesReport::says_something);
         }
-        Report { series, file: FileReport::from(file) }
+        Report { series, file }
     }
 }
 
@@ -258,13 +310,15 @@ impl Watched {
             pid,
             part,
             diagnosis: judgement.diagnosis.name(),
-            alert: self.alert.is_some(),
+            alert: !self.alerts.is_empty(),
             summary: judgement.summary,
             forecast: judgement.forecast.map(ForecastReport::from),
             evidence: judgement.evidence,
             findings: self.findings.into_values().collect(),
+            worst: self.alerts.iter().map(|alert| alert.severity).max(),
+            alerts: self.alerts,
+            found_then: None,
             values: self.values,
-            worst: self.alert,
             span: self.span,
         })
     }

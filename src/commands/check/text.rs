@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use ebbtide_core::{Evidence, Ts};
 
-use super::report::{FindingReport, Report, SeriesReport};
+use super::report::{FindingReport, FoundThen, Report, SeriesReport};
 use crate::chart;
 use crate::commands::status::clock;
 
@@ -33,9 +33,9 @@ fn section(text: &mut String, series: &SeriesReport) -> std::fmt::Result {
     writeln!(text, "GPU {}{whose}{part}: {}", series.gpu, series.diagnosis.to_uppercase())?;
     writeln!(text, "  {}", series.summary)?;
     if let Some((first, last)) = series.span {
-        writeln!(text, "  {} to {}, {} values, MiB:", clock(first), clock(last), series.values.len())?;
+        writeln!(text, "  {} to {}, {} values, MiB:", clock(first), clock(last), series.values.count())?;
     }
-    for line in chart::draw(&series.values, CHART.0, CHART.1) {
+    for line in chart::draw(series.values.values(), CHART.0, CHART.1) {
         writeln!(text, "  {line}")?;
     }
     if let Some(forecast) = &series.forecast {
@@ -46,11 +46,31 @@ fn section(text: &mut String, series: &SeriesReport) -> std::fmt::Result {
     for finding in &series.findings {
         finding_lines(text, finding)?;
     }
+    if let Some(then) = &series.found_then {
+        then_and_now(text, then, series)?;
+    }
     writeln!(
         text,
         "  {}\n",
         if series.alert { "An alert would have fired." } else { "No alert would have fired." }
     )
+}
+
+/// What was found when the history was kept, and what would be told with the settings of now.
+fn then_and_now(text: &mut String, then: &[FoundThen], series: &SeriesReport) -> std::fmt::Result {
+    let found = then.iter().map(|found| {
+        let until = found.resolved_at_ms.map_or_else(String::new, |at| format!(" until {}", clock(Ts(at))));
+        format!("{} from {}{until}", found.kind, clock(Ts(found.opened_at_ms)))
+    });
+    writeln!(text, "  found then: {}", listed(found))?;
+    let told =
+        series.alerts.iter().map(|alert| format!("{} at {}", alert.kind, clock(Ts(alert.fired_at_ms))));
+    writeln!(text, "  told now:   {}", listed(told))
+}
+
+fn listed(entries: impl Iterator<Item = String>) -> String {
+    let entries: Vec<String> = entries.collect();
+    if entries.is_empty() { "nothing".to_owned() } else { entries.join(", ") }
 }
 
 fn evidence(text: &mut String, evidence: &[Evidence]) -> std::fmt::Result {

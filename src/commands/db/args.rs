@@ -93,7 +93,8 @@ pub(crate) struct ImportArgs {
     pub(crate) total_mib: Option<u64>,
 }
 
-fn instant(text: &str) -> Result<Ts, String> {
+/// An instant as people write it.
+pub(crate) fn instant(text: &str) -> Result<Ts, String> {
     let expected = "expected RFC 3339, a date, or seconds since 1970, e.g. 2026-11-30T03:00:00Z";
     recorded::parse_instant(text).ok_or_else(|| expected.to_owned())
 }

@@ -11,7 +11,7 @@ use ebbtide_store::{Compaction, Error, Verification};
 use tokio::runtime::Runtime;
 
 use args::FileArgs;
-pub(crate) use args::{DbCommand, ImportArgs};
+pub(crate) use args::{DbCommand, ImportArgs, instant};
 
 use super::config;
 use crate::{exit, output};
