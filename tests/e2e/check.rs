@@ -1,6 +1,13 @@
 //! `ebbtide check`: the contract, and what people see.
 
 use std::fmt::Write;
+use std::path::PathBuf;
+
+use ebbtide_core::{
+    Finding, FindingEvent, FindingKey, FindingKind, GpuUuid, SeriesPart, SeriesRef, Severity, Subject, Tier,
+    Ts,
+};
+use ebbtide_store::{Verdicts, Writer};
 
 use crate::runner::{World, stderr, stdout};
 
@@ -90,4 +97,85 @@ fn standard_input_is_a_file_too() {
     let file = world.write("leak.csv", &leaking_log());
     let output = world.ebbtide(&["check", "-"]).stdin(std::fs::File::open(file).unwrap()).output().unwrap();
     assert!(stdout(&output).contains("LEAK"), "{}", stdout(&output));
+}
+
+/// The same log as a history, with a finding that whoever kept it made of it.
+fn leaking_history(world: &World) -> PathBuf {
+    let (log, db) = (world.write("leak.csv", &leaking_log()), world.path("leak.db"));
+    let import = world.ebbtide(&["import", "--into"]).arg(&db).arg(&log).output().unwrap();
+    assert_eq!(import.status.code(), Some(0), "{}", stderr(&import));
+    let at = Ts(1_790_002_400_000);
+    let found = Finding {
+        key: FindingKey {
+            series: SeriesRef { gpu: GpuUuid::new("0"), part: SeriesPart::Device },
+            kind: FindingKind::Growth,
+        },
+        subject: Subject::default(),
+        tier: Tier::Early,
+        severity: Severity::Info,
+        opened_at: at,
+        resolved_at: None,
+        onset_at: None,
+        rate: None,
+        grown: None,
+        forecast: None,
+        evidence: Vec::new(),
+        summary: String::new(),
+        settle: String::new(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut writer = Writer::new(&db);
+        let findings = &[FindingEvent::Opened(found)];
+        writer.record(&Verdicts { findings, ..Verdicts::default() }).await.unwrap();
+        writer.close().await;
+    });
+    db
+}
+
+#[test]
+fn a_history_is_judged_again_with_other_settings_and_beside_what_was_found_then() {
+    let world = World::new();
+    let db = leaking_history(&world);
+    let judged = |args: &[&str], code: i32| {
+        let output = world.ebbtide(&["check", "--json", "--exit-code", "--db"]).arg(&db).args(args).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
+        serde_json::from_str::<serde_json::Value>(&stdout(&output)).unwrap()
+    };
+    let told = |report: &serde_json::Value| -> Vec<String> {
+        let alerts = report["series"][0]["alerts"].as_array().unwrap();
+        alerts.iter().map(|alert| alert["kind"].as_str().unwrap().to_owned()).collect()
+    };
+    let now = judged(&[], 1);
+    assert_eq!((&now["file"]["lines"], &now["series"][0]["diagnosis"]), (&720.into(), &"leak".into()));
+    assert_eq!(now["series"][0]["found_then"][0]["kind"], "growth");
+    assert_eq!(told(&now), ["leak"]);
+    // The card lasts for another six hours: only a daemon that looks so far ahead would have told.
+    let far_ahead = judged(&["--set", "detect.imminent_minutes=1000"], 2);
+    assert!(told(&far_ahead).contains(&"imminent".to_owned()), "{:?}", told(&far_ahead));
+    let fired =
+        |report: &serde_json::Value| report["series"][0]["alerts"][0]["fired_at_ms"].as_i64().unwrap();
+    let careful = judged(&["--set", "detect.fleet_gpus=1000000"], 1);
+    assert!(fired(&careful) >= fired(&now));
+    let before = judged(&["--to", "1790001800"], 0);
+    assert_eq!((&before["file"]["lines"], &before["series"][0]["alert"]), (&361.into(), &false.into()));
+    assert_eq!(before["series"][0]["found_then"], serde_json::json!([]));
+    let text = world.ebbtide(&["check", "--db"]).arg(&db).output().unwrap();
+    for line in ["found then: growth from ", "told now:   leak at "] {
+        assert!(stdout(&text).contains(line), "{}", stdout(&text));
+    }
+}
+
+#[test]
+fn a_history_that_is_none_and_a_wrong_usage_have_their_exit_codes() {
+    let world = World::new();
+    let db = leaking_history(&world);
+    let code = |args: &[&str]| world.ebbtide(&["check"]).args(args).arg("--db").arg(&db).output().unwrap();
+    let later = code(&["--from", "2100-01-01"]);
+    assert!(later.status.code() == Some(65) && stderr(&later).contains("no tick"), "{}", stderr(&later));
+    assert_eq!(code(&["--set", "detect.false_pages_per_week=0"]).status.code(), Some(78));
+    assert_eq!(code(&["leak.csv"]).status.code(), Some(64), "a file or a database");
+    assert_eq!(world.run(&["check"]).status.code(), Some(64));
+    assert_eq!(world.run(&["check", "--db", "/nowhere.db"]).status.code(), Some(65));
 }
