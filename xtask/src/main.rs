@@ -1,5 +1,5 @@
 //! Tasks of this repository that are no part of the product: `cargo xtask tidy`, `cargo xtask incidents`,
-//! `cargo xtask bench-detect` and `cargo xtask engines`.
+//! `cargo xtask bench-detect` and those that its usage lists.
 
 use std::env;
 use std::io::{self, Write};
@@ -8,7 +8,9 @@ use std::process::ExitCode;
 
 #[cfg(feature = "bench-detect")]
 mod bench_detect;
+mod binary;
 mod checksum;
+mod demos;
 mod engines;
 mod faults;
 mod incidents;
@@ -22,12 +24,14 @@ usage: cargo xtask tidy
                                 [--parts ordinary,stress,...] [--tune] [--draw] [--write]
        cargo xtask engines [--check]
        cargo xtask faults [WORD ...]
+       cargo xtask demos [--runs N] [--seed N] [--seconds N] [--binary PATH]
 
 tidy          checks layers, licences, budgets and papers; one line a violation
 incidents     plays public incidents through `ebbtide check` and scores the diagnoses
 bench-detect  scores the detector and simpler ones on simulated histories (docs/detection.md)
 engines       writes docs/engines.md from the engine tables, or checks that it is what they say
 faults        kills, failing disks, damaged files, set clocks: what the history loses, and for how long it cannot write
+demos         runs the demo many times and says how far off rate and onset were
 ";
 
 fn main() -> ExitCode {
@@ -38,6 +42,7 @@ fn main() -> ExitCode {
         Some((task, rest)) if task == "bench-detect" => bench_detect(rest),
         Some((task, rest)) if task == "engines" => engines::run(&repository(), rest),
         Some((task, rest)) if task == "faults" => faults::run(&repository(), rest),
+        Some((task, rest)) if task == "demos" => demos::run(&repository(), rest),
         _ => Err(anyhow::anyhow!(USAGE)),
     };
     done.unwrap_or_else(|error| {

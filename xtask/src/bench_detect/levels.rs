@@ -6,6 +6,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use ebbtide_core::{Absent, Bytes, Diagnosis, FindingEvent, GpuUuid, SeriesPart, SeriesRef, Tick, Ts};
+use ebbtide_detect::{DetectConfig, Detector, Load, Observation};
 use serde::Deserialize;
 
 use super::baselines::segments::partition;
@@ -26,9 +28,10 @@ struct Series {
 /// Names the first indices of new levels, without index 0.
 type Method = fn(&[f64]) -> Vec<usize>;
 
-/// What is compared: doing nothing, and PELT at penalties that others have reported.
-const METHODS: [(&str, Method); 4] = [
+/// What is compared: doing nothing, the detector, and PELT at penalties that others have reported.
+const METHODS: [(&str, Method); 5] = [
     ("nothing", |_| Vec::new()),
+    ("**ebbtide**", told),
     ("PELT mean, 2 log n", |values| pelt(values, 2.0)),
     ("PELT mean, 3 log n", |values| pelt(values, 3.0)),
     ("PELT mean, 5 log n", |values| pelt(values, 5.0)),
@@ -56,6 +59,43 @@ fn read(path: &Path) -> Result<Vec<Series>> {
         serde_json::from_str(line).with_context(|| format!("a line of {} is no series", path.display()))
     };
     text.lines().map(line).collect()
+}
+
+/// Where the detector says that something changed, each value being a sample of a card's memory. It was built to say
+/// little: it looks for rises that last and for restarts, and most of these series have neither.
+fn told(values: &[f64]) -> Vec<usize> {
+    // A block of the rung on which memory without counters may be called a leak holds one value.
+    const STEP_MS: u64 = 64_000;
+    let (low, high) = values.iter().fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
+    // From a sixteenth of the card to 15 sixteenths of it.
+    let mib = |value: f64| 4096.0 + 57_344.0 * (value - low) / (high - low).max(f64::MIN_POSITIVE);
+    let series = SeriesRef { gpu: GpuUuid::new("GPU-0"), part: SeriesPart::Device };
+    let config = DetectConfig { warm_up_ms: 0, ..DetectConfig::default() };
+    let (mut detector, mut changes) = (Detector::new(series, &config), BTreeSet::new());
+    for (index, value) in values.iter().enumerate() {
+        let (seq, mono_ms) = (index as u64 + 1, (index as u64 + 1) * STEP_MS);
+        let was_restarted = detector.diagnosis() == Diagnosis::Restarted;
+        let events = detector.observe(&Observation {
+            tick: Tick { seq, at: Ts(mono_ms.cast_signed()), mono_ms },
+            value: Ok(Bytes((mib(*value) * 1_048_576.0) as u64)),
+            capacity: Ok(Bytes::from_mib(65_536)),
+            load: Load::absent(Absent::NotSupported),
+            owners: Err(Absent::NotSupported),
+            events: &[],
+        });
+        let index_of = |at: Ts| (at.0.unsigned_abs() / STEP_MS).saturating_sub(1) as usize;
+        for event in events.iter().filter(|event| event.finding().key.kind.is_cause()) {
+            changes.extend(match event {
+                FindingEvent::Opened(finding) => finding.onset_at.map(index_of),
+                FindingEvent::Updated(_) => None,
+                FindingEvent::Resolved(_) => Some(index),
+            });
+        }
+        if detector.diagnosis() == Diagnosis::Restarted && !was_restarted {
+            changes.insert(index);
+        }
+    }
+    changes.into_iter().filter(|change| (1..values.len()).contains(change)).collect()
 }
 
 /// PELT on standard scores.

@@ -12,6 +12,7 @@ mod report;
 mod scoring;
 mod shape;
 
+use crate::binary;
 use incident::Incident;
 use report::Row;
 use scoring::Answer;
@@ -62,7 +63,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<ExitCode> {
     }
     let binary = match &arguments.binary {
         Some(binary) => binary.clone(),
-        None => build(root)?,
+        None => binary::build(root)?,
     };
     let folder = tempfile::tempdir().context("cannot make a folder for the recordings")?;
     let rows: Vec<Row<'_>> = incidents.iter().map(|incident| row(incident, &binary, folder.path())).collect();
@@ -100,21 +101,6 @@ fn check(binary: &Path, file: &Path, csv: &str) -> Result<Answer> {
         );
     }
     serde_json::from_slice(&output.stdout).context("its answer is not the JSON of docs/check.md")
-}
-
-/// Builds the binary as `cargo build` does and says where it lies.
-fn build(root: &Path) -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .args(["build", "--quiet", "--package", "ebbtide"])
-        .current_dir(root)
-        .status()
-        .context("cannot run cargo")?;
-    if !status.success() {
-        bail!("the binary does not build: mend it, or name another with --binary");
-    }
-    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root).no_deps().exec()?;
-    Ok(metadata.target_directory.join("debug/ebbtide").into_std_path_buf())
 }
 
 #[cfg(test)]
