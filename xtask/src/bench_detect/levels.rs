@@ -84,13 +84,12 @@ fn told(values: &[f64]) -> Vec<usize> {
             events: &[],
         });
         let index_of = |at: Ts| (at.0.unsigned_abs() / STEP_MS).saturating_sub(1) as usize;
-        for event in events.iter().filter(|event| event.finding().key.kind.is_cause()) {
-            changes.extend(match event {
-                FindingEvent::Opened(finding) => finding.onset_at.map(index_of),
-                FindingEvent::Updated(_) => None,
-                FindingEvent::Resolved(_) => Some(index),
-            });
-        }
+        // When a finding resolves says nothing of when memory changed: that takes half a window to be sure of.
+        let onsets = events.iter().filter_map(|event| match event {
+            FindingEvent::Opened(finding) if finding.key.kind.is_cause() => finding.onset_at,
+            _ => None,
+        });
+        changes.extend(onsets.map(|at| (at.0.unsigned_abs() / STEP_MS).saturating_sub(1) as usize));
         if detector.diagnosis() == Diagnosis::Restarted && !was_restarted {
             changes.insert(index);
         }
