@@ -83,7 +83,6 @@ fn told(values: &[f64]) -> Vec<usize> {
             owners: Err(Absent::NotSupported),
             events: &[],
         });
-        let index_of = |at: Ts| (at.0.unsigned_abs() / STEP_MS).saturating_sub(1) as usize;
         // When a finding resolves says nothing of when memory changed: that takes half a window to be sure of.
         let onsets = events.iter().filter_map(|event| match event {
             FindingEvent::Opened(finding) if finding.key.kind.is_cause() => finding.onset_at,
