@@ -1,5 +1,6 @@
 //! Models of the Llama architecture: their sizes, where their weights come from, and how they read text.
 
+mod bundled;
 mod encoding;
 mod geometry;
 mod gguf;
@@ -11,6 +12,7 @@ mod tokenizer;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use bundled::bundled;
 pub use geometry::{Geometry, RopeStyle};
 pub use synthetic::{Synthetic, synthetic};
 pub use tokenizer::{Bytes, Tokenizer};

@@ -1,0 +1,78 @@
+//! SmolLM2-135M against a pass in f32 over the same weights (`tools/reference/smollm2.py`).
+//!
+//! The model is too large to come with the program: `tools/get-smollm2.sh` fetches it and prints the path that
+//! `EBBTIDE_SMOLLM2` has to name. Where that is not set these tests say so and try nothing. Quick with `--release`.
+
+use std::path::Path;
+
+use ebbtide_engine::kv::Token;
+use ebbtide_engine::model;
+use serde::Deserialize;
+
+use super::{Subject, mean};
+
+/// Two logits that lie as near may change places where weights and activations have eight bits.
+const TIE: f32 = 0.05;
+/// By how much the perplexity may differ, relative.
+const PERPLEXITY: f64 = 0.01;
+
+#[derive(Deserialize)]
+struct Reference {
+    greedy: Vec<Greedy>,
+    judged: Judged,
+}
+
+/// The likeliest tokens behind a prompt, and by how much each was the best.
+#[derive(Deserialize)]
+struct Greedy {
+    prompt: String,
+    tokens: Vec<Token>,
+    next: Vec<Token>,
+    margins: Vec<f32>,
+}
+
+/// The first tokens of `engine/models/tiny/heldout.txt`.
+#[derive(Deserialize)]
+struct Judged {
+    tokens: Vec<Token>,
+    nats: f64,
+}
+
+fn subject() -> Option<(Subject, Reference)> {
+    let Some(path) = std::env::var_os("EBBTIDE_SMOLLM2") else {
+        println!("not run: EBBTIDE_SMOLLM2 names no model (tools/get-smollm2.sh fetches it)");
+        return None;
+    };
+    let reference = serde_json::from_str(include_str!("../fixtures/smollm2.json")).unwrap();
+    Some((Subject::new(model::open(Path::new(&path)).unwrap()), reference))
+}
+
+#[test]
+fn the_likeliest_tokens_are_those_of_the_reference() {
+    let Some((mut subject, reference)) = subject() else { return };
+    for Greedy { prompt, tokens, next, margins } in reference.greedy {
+        assert_eq!(subject.model.tokenizer.encode(&prompt), tokens, "{prompt:?}");
+        let found = subject.greedy(&tokens, next.len());
+        let text = String::from_utf8_lossy(&subject.model.tokenizer.decode(&found)).into_owned();
+        // Behind a tie both may go on differently.
+        let equal = found.iter().zip(&next).take_while(|(found, next)| found == next).count();
+        println!("{prompt:?} -> {text:?}: {equal} of {} tokens equal", next.len());
+        assert!(equal == next.len() || margins[equal] <= TIE, "token {equal}, margin {}", margins[equal]);
+    }
+}
+
+#[test]
+fn the_perplexity_is_that_of_the_reference() {
+    let Some((mut subject, Reference { judged, .. })) = subject() else { return };
+    let text = include_str!("../../models/tiny/heldout.txt");
+    assert!(subject.model.tokenizer.encode(text).starts_with(&judged.tokens));
+    let found = mean(&subject.nats(&judged.tokens));
+    let ratio = (found - judged.nats).exp();
+    println!(
+        "{} tokens: perplexity {:.3}, the reference has {:.3}, ratio {ratio:.4}",
+        judged.tokens.len() - 1,
+        found.exp(),
+        judged.nats.exp()
+    );
+    assert!((ratio - 1.0).abs() <= PERPLEXITY, "{ratio}");
+}
