@@ -13,6 +13,7 @@ pub mod model;
 pub mod rehearsal;
 pub mod room;
 pub mod scheduler;
+pub mod server;
 pub mod status;
 pub mod stop;
 pub mod vram;

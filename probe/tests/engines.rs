@@ -15,7 +15,7 @@ use proptest::prelude::*;
 /// Page, path, and what is read on it: engine, what used means, the cache (used + cached / pool, tokens a unit),
 /// its fill, requests (running + waiting), and what else is told.
 // tidy: table
-const READ: [(&str, &str, &str); 27] = [
+const READ: [(&str, &str, &str); 28] = [
     (
         "vllm-0.6.6.post1.prom",
         "/metrics",
@@ -146,6 +146,11 @@ const READ: [(&str, &str, &str); 27] = [
         "lmcache-0.5.6.prom",
         "/metrics",
         "LMCache [0.5, within the engine] Unknown requests - + - model meta-llama/Llama-3.1-8B-Instruct offloaded 21474000000",
+    ),
+    (
+        "ebbtide-0.1.prom",
+        "/metrics",
+        "ebbtide engine [0.1] Referenced block 811 + 320 / 1136 x16 fill 0.7139 requests 7 + 2 model SmolLM2-135M kv int8 bytes 1764736 + 696320 / 2471936 weights 98000000 offloaded 0",
     ),
 ];
 

@@ -17,7 +17,7 @@ const FILE_CAP: u64 = 256 << 10;
 const MAX_FILES: usize = 64;
 
 /// The embedded files, the most used engines first: where a page fits two engines, the first one names it.
-const EMBEDDED: [&str; 14] = [
+const EMBEDDED: [&str; 15] = [
     include_str!("tables/vllm.toml"),
     include_str!("tables/sglang.toml"),
     include_str!("tables/llamacpp.toml"),
@@ -32,6 +32,7 @@ const EMBEDDED: [&str; 14] = [
     include_str!("tables/tabbyapi.toml"),
     include_str!("tables/dynamo.toml"),
     include_str!("tables/lmcache.toml"),
+    include_str!("tables/ebbtide.toml"),
 ];
 
 /// One engine's file.
