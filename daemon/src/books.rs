@@ -139,15 +139,20 @@ impl Books {
         self.judge(written).is_some()
     }
 
-    /// Deliveries to `sink` that have not ended and are in nobody's hands, the oldest first.
-    pub(crate) async fn untold(&mut self, sink: &str) -> Vec<Pending> {
-        let stored = within(Reader::new(&self.path, WRITE_DEADLINE).pending_deliveries()).await;
-        let mut stored = self.judge(stored).unwrap_or_default();
+    /// Deliveries to `sink` that have not ended and are in nobody's hands, the oldest first; `None` where the store cannot
+    /// be read now.
+    pub(crate) async fn untold(&self, sink: &str) -> Option<Vec<Pending>> {
+        let read = within(Reader::new(&self.path, WRITE_DEADLINE).pending_deliveries()).await;
+        let mut stored = read
+            .inspect_err(|failure| {
+                warn!(sink, error = with_causes(failure), "what waits for a sink cannot be read")
+            })
+            .ok()?;
         let in_hand = |id: &DeliveryId| {
             self.pending.values().any(|ids| ids.contains(id)) || self.unsettled.iter().any(|(of, _)| of == id)
         };
         stored.retain(|pending| pending.sink == sink && !in_hand(&pending.id));
-        stored
+        Some(stored)
     }
 
     /// Expects a report of this delivery.

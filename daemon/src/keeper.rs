@@ -208,7 +208,12 @@ impl Keeper {
             return;
         }
         for sink in std::mem::take(&mut self.full) {
-            for Pending { event, id, .. } in self.books.untold(&sink).await {
+            let Some(waiting) = self.books.untold(&sink).await else {
+                self.full.insert(sink);
+                self.has_room = true;
+                continue;
+            };
+            for Pending { event, id, .. } in waiting {
                 self.hand_over(&sink, &event, Some(id));
             }
         }
