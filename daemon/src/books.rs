@@ -145,7 +145,7 @@ impl Books {
         let read = within(Reader::new(&self.path, WRITE_DEADLINE).pending_deliveries()).await;
         let mut stored = read
             .inspect_err(|failure| {
-                warn!(sink, error = with_causes(failure), "what waits for a sink cannot be read")
+                warn!(sink, error = with_causes(failure), "what waits for a sink cannot be read");
             })
             .ok()?;
         let in_hand = |id: &DeliveryId| {
