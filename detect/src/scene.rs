@@ -357,10 +357,11 @@ impl Scene<'_> {
     }
 }
 
-/// The slowest leak that the windows filled so far would have shown, in MiB a second: `z s sqrt(12 / n^3) / D` for
+/// The slowest leak that the windows filled so far would have shown, in MiB a second, and the seconds of the window that
+/// would have shown it: `z s sqrt(12 / n^3) / D` for
 /// noise s and n blocks of D seconds, and no less than the least rise over three quarters of a window. `None` until
 /// a window is filled on which a leak could be called.
-pub(crate) fn detectable(scene: &Scene<'_>) -> Option<f64> {
+pub(crate) fn detectable(scene: &Scene<'_>) -> Option<(f64, f64)> {
     let threshold = scene.account.threshold().leak;
     (threshold..RUNGS)
         .filter_map(|rung| {
@@ -370,7 +371,7 @@ pub(crate) fn detectable(scene: &Scene<'_>) -> Option<f64> {
             let n = series.len() as f64;
             let by_noise =
                 scene.needed_z(rung) * noise(series.values()) * (12.0 / n.powi(3)).sqrt() * n / span;
-            Some(by_noise.max(8.0 / (0.75 * span)))
+            Some((by_noise.max(8.0 / (0.75 * span)), span))
         })
-        .reduce(f64::min)
+        .min_by(|a, b| a.0.total_cmp(&b.0))
 }

@@ -183,10 +183,12 @@ pub(crate) fn warming_up(from: Bytes, age_s: f64) -> String {
     format!("Watched for {} only, and it has grown from {from}: this may be warm-up.", duration(age_s))
 }
 
-/// A floor that holds.
-pub(crate) fn steady(detectable: Option<ByteRate>) -> String {
+/// A floor that holds: the slowest leak that would have been seen, and over how many seconds.
+pub(crate) fn steady(detectable: Option<(ByteRate, f64)>) -> String {
     match detectable {
-        Some(rate) => format!("The floor holds: no leak above {rate}."),
+        Some((rate, over_s)) => {
+            format!("The floor holds: no leak above {rate} in the last {}.", duration(over_s))
+        }
         None => "No rise that lasts; too early to rule out a slow leak.".to_owned(),
     }
 }
@@ -269,8 +271,8 @@ mod tests {
             "Out of memory in about 9 min: 1.9 GiB are left and it grows by 212 MiB/min."
         );
         assert_eq!(
-            steady(Some(ByteRate::from_mib_per_min(0.31))),
-            "The floor holds: no leak above 0.3 MiB/min."
+            steady(Some((ByteRate::from_mib_per_min(0.31), 21_600.0))),
+            "The floor holds: no leak above 0.3 MiB/min in the last 6.0 h."
         );
         assert_eq!(
             inconclusive(Silence::Missing(Absent::DeviceLost, 95.0)),

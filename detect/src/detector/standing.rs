@@ -33,7 +33,8 @@ const LEVEL_LOSS: f64 = 0.02;
 pub(super) struct Shown {
     pub(super) floor: Reading<Bytes>,
     pub(super) slope: Reading<RateBand>,
-    pub(super) detectable: Reading<ByteRate>,
+    /// The slowest leak that would have been seen, and over how many seconds.
+    pub(super) detectable: Reading<(ByteRate, f64)>,
     pub(super) rung: Option<usize>,
     pub(super) is_filled: bool,
 }
@@ -76,7 +77,7 @@ impl Detector {
             },
             floor: self.shown.floor,
             slope: report.and_then(|report| report.band).map_or(self.shown.slope, Ok),
-            detectable: self.shown.detectable,
+            detectable: self.shown.detectable.map(|(rate, _)| rate),
             forecast: report.and_then(|report| report.forecast),
             evidence,
         }
@@ -93,7 +94,9 @@ impl Detector {
         Shown {
             floor: floor.map(|floor| amount(self.origin(), f64::from(floor))),
             slope: filled.map(|(_, series)| forecast::band(&theil_sen(&series))).ok_or(Absent::NotYet),
-            detectable: detectable(scene).map(|rate| ByteRate(rate * MIB as f64)).ok_or(Absent::NotYet),
+            detectable: detectable(scene)
+                .map(|(rate, over_s)| (ByteRate(rate * MIB as f64), over_s))
+                .ok_or(Absent::NotYet),
             rung: filled.map(|(rung, _)| rung),
             is_filled: filled.is_some() || self.is_filled_above(),
         }
@@ -168,8 +171,13 @@ impl Detector {
         if let Some(report) = self.report.as_ref().filter(|report| report.diagnosis.is_some()) {
             return (report.summary.clone(), report.evidence.clone());
         }
-        let rate = self.shown.detectable.ok();
-        let seen = rate.map(|rate| Evidence::new("detectable", rate.mib_per_min(), "MiB/min"));
+        let detectable = self.shown.detectable.ok();
+        let seen = detectable.into_iter().flat_map(|(rate, over_s)| {
+            [
+                Evidence::new("detectable", rate.mib_per_min(), "MiB/min"),
+                Evidence::new("detectable-over", over_s, "s"),
+            ]
+        });
         let summary = match (self.silence(), self.found_level(), self.reserved_pool()) {
             (Some(Silence::TooShort(age)), ..) if self.has_doubled() => {
                 sentence::warming_up(self.origin(), age)
@@ -179,8 +187,8 @@ impl Detector {
             (None, None, Some(pool)) => {
                 sentence::reserved(pool, self.last.and_then(|last| last.load.kv_used.ok()))
             }
-            (None, None, None) => sentence::steady(rate),
+            (None, None, None) => sentence::steady(detectable),
         };
-        (summary, seen.into_iter().collect())
+        (summary, seen.collect())
     }
 }
