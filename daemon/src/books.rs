@@ -142,7 +142,7 @@ impl Books {
     /// Deliveries to `sink` that have not ended and are in nobody's hands, the oldest first; `None` where the store cannot
     /// be read now.
     pub(crate) async fn untold(&self, sink: &str) -> Option<Vec<Pending>> {
-        let read = within(Reader::new(&self.path, WRITE_DEADLINE).pending_deliveries()).await;
+        let read = within(Reader::new(&self.path, WRITE_DEADLINE).pending_deliveries_to(sink)).await;
         let mut stored = read
             .inspect_err(|failure| {
                 warn!(sink, error = with_causes(failure), "what waits for a sink cannot be read");
@@ -151,7 +151,7 @@ impl Books {
         let in_hand = |id: &DeliveryId| {
             self.pending.values().any(|ids| ids.contains(id)) || self.unsettled.iter().any(|(of, _)| of == id)
         };
-        stored.retain(|pending| pending.sink == sink && !in_hand(&pending.id));
+        stored.retain(|pending| !in_hand(&pending.id));
         Some(stored)
     }
 

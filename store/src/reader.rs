@@ -182,12 +182,26 @@ impl Reader {
     /// # Errors
     /// Any [`Error`] of opening and reading.
     pub async fn pending_deliveries(&self) -> Result<Vec<Pending>, Error> {
+        self.pending(None).await
+    }
+
+    /// The same for one sink only.
+    ///
+    /// # Errors
+    /// Any [`Error`] of opening and reading.
+    pub async fn pending_deliveries_to(&self, sink: &str) -> Result<Vec<Pending>, Error> {
+        self.pending(Some(sink.to_owned())).await
+    }
+
+    async fn pending(&self, sink: Option<String>) -> Result<Vec<Pending>, Error> {
         let rows = self
             .within(async {
                 let mut conn = self.open().await?;
                 sqlx::query_as::<_, (i64, String, String)>(
-                    "SELECT id, sink, body FROM delivery WHERE state = 'pending' ORDER BY id LIMIT ?",
+                    "SELECT id, sink, body FROM delivery
+                     WHERE state = 'pending' AND (?1 IS NULL OR sink = ?1) ORDER BY id LIMIT ?2",
                 )
+                .bind(sink)
                 .bind(MAX_PENDING)
                 .fetch_all(&mut conn)
                 .await
