@@ -5,7 +5,7 @@
 #
 # llama.cpp comes as the library that node-llama-cpp 3.21.1 ships (npm); its headers from the bundle in the same
 # package. Rivals are the file as it is and the file as Q8_0, which llama.cpp computes faster. Ours is
-# `cargo bench --bench tokens`, a model of the same sizes. Exits with 1 where a ratio is below 1. Needs npm, git, gcc.
+# `cargo bench --bench tokens` with the same file. Exits with 1 where a ratio is below 1. Needs npm, git, gcc.
 set -eu
 version=3.21.1
 model=$(realpath "${1:?the SmolLM2 GGUF file is missing}")
@@ -24,7 +24,7 @@ if [ ! -x bench ]; then
         binaries/libllama.v*.so binaries/libggml.v*.so binaries/libggml-base.so \
         -Wl,-rpath,"$work/binaries"
 fi
-export LD_LIBRARY_PATH="$work/binaries"
+export LD_LIBRARY_PATH="$work/binaries" EBBTIDE_SMOLLM2="$model"
 cargo bench -q --manifest-path "$root/Cargo.toml" -p ebbtide-engine --bench tokens --no-run >&2
 ./bench "$work/binaries" "$model" >as-it-is.txt
 ./bench "$work/binaries" "$model" "$work/q8_0.gguf" >q8_0.txt

@@ -9,11 +9,11 @@ use super::tiles::OFFSET;
 pub struct Activations {
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// `[row][column]`, each row padded to whole groups with zeros.
+    /// `[group][row][32]`, the last group padded with zeros: rows that are multiplied together lie side by side.
     pub(super) values: Vec<i8>,
-    /// `[row][group]`.
+    /// `[group][row]`.
     pub(super) scales: Vec<f32>,
-    /// `[row][group]`: minus 128 times the sum of a group, which takes back the offset of the weights.
+    /// `[group][row]`: minus 128 times the sum of a group, which takes back the offset of the weights.
     pub(super) offsets: Vec<i32>,
 }
 

@@ -188,12 +188,12 @@ unsafe fn rows<const R: usize>(
     (input, row): (&Activations, usize),
     products: &mut [[f32; TILE_ROWS]; ROWS],
 ) -> usize {
-    let groups = input.groups();
-    // SAFETY: `blocks`, `scales` and each row of `input` have `groups` groups; a block is 16 registers, two a quad.
+    // SAFETY: `blocks`, `scales` and each row of `input` have as many groups; a block is 16 registers, two a quad.
     unsafe {
         let mut sums = [[_mm256_setzero_ps(); 2]; R];
         for (group, (block, scales)) in blocks.iter().zip(scales).enumerate() {
-            let values = input.values.as_ptr().add((row * groups + group) * GROUP);
+            let place = group * input.rows() + row;
+            let values = input.values.as_ptr().add(place * GROUP);
             let mut integers = [[_mm256_setzero_si256(); 2]; R];
             for quad in 0..GROUP / QUAD {
                 for half in 0..2 {
@@ -201,7 +201,7 @@ unsafe fn rows<const R: usize>(
                     let signed = _mm256_xor_si256(_mm256_load_si256(at.cast()), _mm256_set1_epi8(i8::MIN));
                     let magnitude = _mm256_abs_epi8(signed);
                     for (row, integers) in integers.iter_mut().enumerate() {
-                        let value = values.add(row * groups * GROUP + quad * QUAD).cast::<i32>();
+                        let value = values.add(row * GROUP + quad * QUAD).cast::<i32>();
                         let value = _mm256_set1_epi32(value.read_unaligned());
                         // At most 2 * 127 * 127, so that sixteen bits hold it.
                         let pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(value, signed));
@@ -211,7 +211,7 @@ unsafe fn rows<const R: usize>(
                 }
             }
             for (at, (sums, integers)) in sums.iter_mut().zip(integers).enumerate() {
-                let scale = _mm256_set1_ps(*input.scales.as_ptr().add((row + at) * groups + group));
+                let scale = _mm256_set1_ps(*input.scales.as_ptr().add(place + at));
                 for half in 0..2 {
                     let scales = _mm256_cvtph_ps(_mm_loadu_si128(scales.as_ptr().add(8 * half).cast()));
                     let integers = _mm256_cvtepi32_ps(integers[half]);

@@ -204,19 +204,19 @@ struct Source {
     values: *const i8,
     scales: *const f32,
     offsets: *const i32,
-    groups: usize,
+    /// Rows there are in all: from a group to the next.
+    stride: usize,
     /// Whether no rows are left for the same tile, so that the next one is wanted soon.
     is_last: bool,
 }
 
 impl Source {
     fn new(input: &Activations, row: usize) -> Self {
-        let groups = input.groups();
         Self {
-            values: input.values[row * groups * GROUP..].as_ptr(),
-            scales: input.scales[row * groups..].as_ptr(),
-            offsets: input.offsets[row * groups..].as_ptr(),
-            groups,
+            values: input.values[row * GROUP..].as_ptr(),
+            scales: input.scales[row..].as_ptr(),
+            offsets: input.offsets[row..].as_ptr(),
+            stride: input.rows(),
             is_last: row + ROWS >= input.rows(),
         }
     }
@@ -231,7 +231,7 @@ unsafe fn rows<const R: usize>(
     from: Source,
     to: Sink,
 ) -> usize {
-    // SAFETY: `blocks`, `scales` and each row of `from` have `groups` groups; a block is 8 registers.
+    // SAFETY: `blocks`, `scales` and each row of `from` have as many groups; a block is 8 registers.
     unsafe {
         let mut sums = [_mm512_setzero_ps(); R];
         for (group, (block, scales)) in blocks.iter().zip(scales).enumerate() {
@@ -245,7 +245,7 @@ unsafe fn rows<const R: usize>(
             }
             let scales = _mm512_cvtph_ps(_mm256_loadu_si256(scales.as_ptr().cast()));
             for (row, sum) in sums.iter_mut().enumerate() {
-                let place = row * from.groups + group;
+                let place = group * from.stride + row;
                 let values = from.values.add(place * GROUP).cast::<i32>();
                 // Two chains of additions, so that a single row does not wait for each of its own.
                 let mut even = _mm512_set1_epi32(*from.offsets.add(place));

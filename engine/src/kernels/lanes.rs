@@ -83,12 +83,10 @@ pub(super) fn quantise_rows(values: &[f32], stride: usize, into: &mut Activation
 /// Row `row` of `into` from `values`.
 #[inline(always)]
 pub(super) fn quantise(values: &[f32], row: usize, into: &mut Activations) {
-    let groups = into.groups();
-    let places = row * groups..(row + 1) * groups;
-    let out = into.values[places.start * GROUP..places.end * GROUP].chunks_exact_mut(GROUP);
-    let scales = into.scales[places.clone()].iter_mut().zip(&mut into.offsets[places]);
-    for ((values, out), (scale, offset)) in values.chunks(GROUP).zip(out).zip(scales) {
-        (*scale, *offset) = quantise_group(values, out);
+    for (group, values) in values.chunks(GROUP).enumerate() {
+        let place = group * into.rows + row;
+        let out = &mut into.values[place * GROUP..(place + 1) * GROUP];
+        (into.scales[place], into.offsets[place]) = quantise_group(values, out);
     }
 }
 

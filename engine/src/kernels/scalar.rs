@@ -2,26 +2,24 @@
 
 use super::activations::Activations;
 use super::attention::Attention;
-use super::tiles::{OFFSET, TILE_ROWS, Tiles, place};
+use super::tiles::{self, OFFSET, TILE_ROWS, Tiles};
 use super::{Chunk, GROUP};
 use crate::kv::{BLOCK_TOKENS, Side, f16_to_f32};
 
 /// `input` times the transposed weights: `[row][weight row]` into `out`.
 pub(super) fn multiply(weights: &Tiles, input: &Activations, out: &mut [f32]) {
-    let groups = input.groups();
     for (row, out) in out.chunks_exact_mut(weights.rows().max(1)).enumerate() {
-        let scales = &input.scales[row * groups..(row + 1) * groups];
-        let values = input.values[row * groups * GROUP..].chunks_exact(GROUP);
         for (tile, out) in out.chunks_mut(TILE_ROWS).enumerate() {
-            let Some((blocks, weight_scales)) = weights.tile(tile) else { return };
+            let Some((blocks, scales)) = weights.tile(tile) else { return };
             out.fill(0.0);
-            let groups = blocks.iter().zip(weight_scales).zip(values.clone().zip(scales));
-            for ((block, weight_scales), (values, scale)) in groups {
+            for (group, (block, scales)) in blocks.iter().zip(scales).enumerate() {
+                let place = group * input.rows() + row;
+                let values = &input.values[place * GROUP..(place + 1) * GROUP];
                 for (lane, out) in out.iter_mut().enumerate() {
                     let products = values.iter().enumerate().map(|(column, value)| {
-                        (i32::from(block.0[place(lane, column)]) - OFFSET) * i32::from(*value)
+                        (i32::from(block.0[tiles::place(lane, column)]) - OFFSET) * i32::from(*value)
                     });
-                    *out += products.sum::<i32>() as f32 * (f16_to_f32(weight_scales[lane]) * scale);
+                    *out += products.sum::<i32>() as f32 * (f16_to_f32(scales[lane]) * input.scales[place]);
                 }
             }
         }
