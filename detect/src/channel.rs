@@ -37,6 +37,12 @@ impl<T: Copy> Channel<T> {
         }
     }
 
+    /// A window did not show it, yet what stands on that rung goes on: no more than a pass is lost.
+    pub(crate) fn hold(&mut self, rung: usize) {
+        self.passes[rung] = self.passes[rung].saturating_sub(1);
+        self.idle[rung] = 0;
+    }
+
     /// What stands is over at once.
     pub(crate) fn end(&mut self) {
         (self.standing, self.newest) = ([false; RUNGS], None);

@@ -7,6 +7,8 @@ use crate::trend::{Series, noise};
 
 /// Bounds are so many standard errors away.
 const ERRORS: f64 = 4.0;
+/// A rise that keeps its pace looks bent by so many standard errors one time in twenty, and is then called later.
+const BENT_ERRORS: f64 = 1.64;
 /// Values that driver and allocator round to 2 MiB are off by 2 / sqrt(12) of it at least.
 const ROUNDING_MIB: f64 = 0.58;
 /// From this share on a rise keeps its pace.
@@ -56,6 +58,13 @@ impl Levelling {
     /// Whether it surely keeps its pace.
     pub(crate) fn is_straight(&self) -> bool {
         self.ratio_low >= STRAIGHT
+    }
+
+    /// Whether it rather gains less and less than not, however slowly.
+    pub(crate) fn is_bent(&self) -> bool {
+        let (middle, reach) =
+            (f64::midpoint(self.ratio_low, self.ratio_high), (self.ratio_high - self.ratio_low) / 2.0);
+        middle + BENT_ERRORS / ERRORS * reach < 1.0
     }
 
     /// Whether it surely slows down.

@@ -23,6 +23,10 @@ const MIN_GROWTH_S: f64 = 100.0;
 const MIN_LOADED_S: f64 = 400.0;
 /// Growth that is no leak is extrapolated by at most this multiple of the time it has lasted.
 const MAX_REACH: f64 = 4.0;
+/// The same while it has not lasted for [`BURST_S`].
+const MAX_BURST_REACH: f64 = 1.25;
+/// A burst of load rises for no longer than this, in seconds.
+const BURST_S: f64 = 180.0;
 /// The same for growth that the load accounts for, which ends with the load: two thirds of the room must be gone.
 const MAX_EXPLAINED_REACH: f64 = 0.5;
 /// The same for growth from little to much, which is how weights come in.
@@ -318,6 +322,7 @@ impl Author<'_> {
             Reserve::Explained => (MIN_GROWTH_S, MAX_EXPLAINED_REACH),
             Reserve::Disturbed => (MIN_LOADED_S, MAX_EXPLAINED_REACH),
             Reserve::WarmUp | Reserve::TooShort if is_loading => (MIN_LOADED_S, MAX_LOADED_REACH),
+            _ if lasted < BURST_S => (MIN_GROWTH_S, MAX_BURST_REACH),
             _ => (MIN_GROWTH_S, MAX_REACH),
         };
         lasted >= least

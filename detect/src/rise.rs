@@ -153,8 +153,15 @@ pub(crate) fn slows_in_the_long_run(longer: &Series) -> bool {
     let (older, newer) = (longer.slice(0..half), longer.slice(half..longer.len()));
     let (before, now) = (least_squares(&older), least_squares(&newer));
     let step = newer.times().last().zip(newer.times().first()).map_or(1.0, |(b, a)| (b - a) / half as f64);
-    let error = (36.0 / (half as f64).powi(3)).sqrt() * noise(longer.values()) / step;
-    before > 0.0 && now + error < 0.9 * before
+    let error = (36.0 / (half as f64).powi(3)).sqrt() * granular_noise(longer.values()) / step;
+    before > 0.0 && now + error < 0.97 * before
+}
+
+/// The noise of values that come in granules: a granule is off by its size over the square root of 12, however calm its
+/// neighbours are.
+fn granular_noise(x: &[f64]) -> f64 {
+    let largest = x.windows(2).map(|pair| pair[1] - pair[0]).fold(2.0, f64::max);
+    noise(x).max(largest / 12.0_f64.sqrt())
 }
 
 /// Steps upward and downward, unless one step is most of the range.

@@ -6,7 +6,7 @@ use crate::explain::{Account, Basis, Explainer};
 use crate::kink::{self, Kink};
 use crate::ladder::{Ladder, RING, RUNGS, block_s};
 use crate::rise::{self, GROWTH, LEAK, Refusal, Rise, YOUNG_LEAK, rise_mib};
-use crate::trend::{Series, noise};
+use crate::trend::{Series, least_squares, noise};
 use crate::{levelling, onset, wager};
 
 /// Blocks of the window in which growth is looked for: half of a leak's, to be early.
@@ -33,6 +33,8 @@ const FIT_NOISE: f64 = 2.0;
 const FIT_SHARE: f64 = 0.1;
 /// The share of blocks that must: drops of load that are read a moment apart leave spikes.
 const FIT_BLOCKS: f64 = 0.75;
+/// A leak that rises at less than this share of its pace has stopped.
+const GOING_SHARE: f64 = 0.3;
 /// Calm before a rise must have lasted so long, in seconds, and no less than the rise itself.
 const MIN_CALM_S: f64 = 600.0;
 /// How far calm may stray from the level that the rise began at, as a share of what was gained.
@@ -194,10 +196,18 @@ impl Scene<'_> {
             }
         };
         let longer = (!self.account.is_exact()).then(|| self.past(rung + 1, rise.basis, LONG_PAST)).flatten();
-        match longer {
-            Some(longer) if rise::slows_in_the_long_run(&longer) => Err(Refusal::Slowing),
-            _ => Ok(rise),
-        }
+        let is_bent = longer.is_some_and(|longer| rise::slows_in_the_long_run(&longer))
+            || (self.account == Account::Unknown && self.bends(&rise));
+        if is_bent { Err(Refusal::Slowing) } else { Ok(rise) }
+    }
+
+    /// Whether a rise rather bends than not, however little: what settles over hours looks straight in half an hour, and where
+    /// nothing is known of the load nothing else tells it from a leak.
+    fn bends(&self, rise: &Rise) -> bool {
+        let series = self.series(rise.rung, RING, rise.basis);
+        let level =
+            series.and_then(|series| levelling::of(&series, self.granular_noise(rise).unwrap_or(0.0)));
+        level.is_some_and(|level| level.is_bent())
     }
 
     /// Whether most of a rise would be left if each request that came to run beside the former ones held as much as
@@ -226,6 +236,14 @@ impl Scene<'_> {
             series.push(block.at, self.explainer.quantity(basis, block)?);
         }
         (series.len() >= least).then_some(series)
+    }
+
+    /// Whether the newer half of what a rung keeps still rises at a good part of the pace.
+    pub(crate) fn goes_on(&self, rise: &Rise) -> bool {
+        self.past(rise.rung, rise.basis, GROWTH_SLOTS).is_some_and(|past| {
+            let newer = past.slice(past.len() / 2..past.len());
+            least_squares(&newer) >= GOING_SHARE * rise.line.slope
+        })
     }
 
     /// Whether memory stood as high before this rise began: then it may be a load that comes and goes.
@@ -266,7 +284,10 @@ impl Scene<'_> {
         // What peaked in the first quarter has levelled since, or the rise would not go on.
         let settled_from = rise.from + (rise.until - rise.from) / 4.0;
         let disturbed = self.disturbed_at.is_some_and(|at| at > rise.from) && rise.rung <= EVENTLESS_RUNG;
-        if self.explainer.peaked_since(settled_from) {
+        // What the counter leaves has nothing to do with how high the counter stands.
+        let is_left = matches!(rise.basis, Basis::Residual | Basis::CalmResidual)
+            && matches!(self.account, Account::OnDemand { .. });
+        if !is_left && self.explainer.peaked_since(settled_from) {
             Some(Reserve::NewPeak)
         } else if disturbed {
             Some(Reserve::Disturbed)

@@ -104,16 +104,25 @@ impl Verdict {
         // Where a window four times as long says leak, the short one adds nothing.
         let judged = if self.leak.stands_from(rung + 2) { None } else { scene.unexplained(rung).ok() };
         let Some(rise) = judged else {
-            self.leak.miss(rung, patience(rung));
+            self.miss_leak(scene, rung);
             return None;
         };
         let reserve = scene.reserve(&rise);
         match reserve {
             None => self.leak.pass(rung, rise, leak_passes(rung)),
-            Some(_) => self.leak.miss(rung, patience(rung)),
+            Some(_) => self.miss_leak(scene, rung),
         }
         let reserve = reserve.unwrap_or(Reserve::TooShort);
         (rung >= UNCONFIRMED_RUNG).then_some(Growth { rise, reserve })
+    }
+
+    /// A leak that stands is taken back only where it is seen to have stopped: that one window cannot show it again is
+    /// no evidence against it.
+    fn miss_leak(&mut self, scene: &Scene<'_>, rung: usize) {
+        match self.leak.standing() {
+            Some(rise) if rise.rung == rung && scene.goes_on(&rise) => self.leak.hold(rung),
+            _ => self.leak.miss(rung, patience(rung)),
+        }
     }
 
     /// The cause that stands.
