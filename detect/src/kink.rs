@@ -9,7 +9,7 @@ const MIN_RATIO: f64 = 1.5;
 /// The same at a first glance, between quarters: cheap, and lenient for it.
 const GLANCE_RATIO: f64 = 1.2;
 /// The least rise from the first to the last quarter of the window, in MiB: four allocation granules of 2 MiB.
-const MIN_RISE: f64 = 8.0;
+pub(crate) const MIN_RISE: f64 = 8.0;
 /// The least gain of pace, in standard errors of the difference of both.
 const MIN_ERRORS: f64 = 5.0;
 /// The largest step of the newer half, as a share of its range.

@@ -201,6 +201,34 @@ impl Ladder {
         Some(series)
     }
 
+    /// Whether a quantity surely rises by less than this from the first to the last quarter of so many slots, a multiple
+    /// of four. Says so without a copy of the blocks, and only where no slot is empty: most windows are asked no more.
+    pub(crate) fn is_flat(
+        &self,
+        rung: usize,
+        slots: usize,
+        least: f64,
+        quantity: impl Fn(&Block) -> Option<f64>,
+    ) -> bool {
+        let length_s = block_s(rung);
+        let rung = &self.rungs[rung];
+        let slot = |block: &Block| (block.at / length_s) as u64;
+        let ends = rung.nth_newest(0).zip(rung.nth_newest(slots - 1));
+        if ends.is_none_or(|(newest, oldest)| slot(newest) - slot(oldest) != slots as u64 - 1) {
+            return false;
+        }
+        let quarter = slots / 4;
+        let mut rise = 0.0;
+        for i in 0..quarter {
+            let newer = quantity(&rung.ring[rung.place(i)]);
+            let Some((newer, older)) = newer.zip(quantity(&rung.ring[rung.place(slots - 1 - i)])) else {
+                return false;
+            };
+            rise += newer - older;
+        }
+        rise < least * quarter as f64
+    }
+
     /// Whether any block that ended before `at` reached this height.
     pub(crate) fn has_reached(&self, height: f32, at: f64) -> bool {
         let reaches = |rung: usize| {

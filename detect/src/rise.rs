@@ -7,7 +7,7 @@ use crate::trend::{Line, Series, least_squares, mean, noise, theil_sen, trend_z}
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Strictness {
     /// The least rise from the first to the last quarter, in MiB: four allocation granules of 2 MiB.
-    min_rise: f64,
+    pub(crate) min_rise: f64,
     /// The least number of upward steps between blocks.
     min_steps: usize,
     /// The slowest of the three stretches between quarters, as a share of the overall pace.

@@ -6,7 +6,7 @@ use crate::explain::{Account, Basis, Explainer};
 use crate::kink::{self, Kink};
 use crate::ladder::{Ladder, RING, RUNGS, block_s};
 use crate::rise::{self, GROWTH, LEAK, Refusal, Rise, YOUNG_LEAK, rise_mib};
-use crate::trend::{Series, least_squares, noise};
+use crate::trend::{Series, least_squares, noise, trend_z};
 use crate::{levelling, onset, wager};
 
 /// Blocks of the window in which growth is looked for: half of a leak's, to be early.
@@ -25,6 +25,8 @@ const UNEXPLAINED_SHARE: f64 = 0.3;
 const LONG_PAST: usize = 24;
 /// What a running request holds outside the KV cache at most, in MiB: activations are 0 to 4.
 const REQUEST_MIB: f64 = 4.0;
+/// The number of requests is constant where Mann-Kendall's z of it is below this.
+const CONSTANT_Z: f64 = 3.0;
 /// The most of a rise that requests may make up.
 const REQUEST_SHARE: f64 = 0.5;
 /// A block lies on the line within so many standard deviations of its noise.
@@ -120,6 +122,21 @@ impl Scene<'_> {
         self.ladder.series(rung, slots, |block| self.explainer.quantity(basis, block))
     }
 
+    /// Whether a quantity rises too little to be looked at.
+    fn is_flat(&self, rung: usize, slots: usize, basis: Basis, least: f64) -> bool {
+        self.ladder.is_flat(rung, slots, least, |block| self.explainer.quantity(basis, block))
+    }
+
+    /// Whether none of the quantities that could show an unexplained rise does.
+    fn is_calm(&self, rung: usize, least: f64) -> bool {
+        let flat = |basis| self.is_flat(rung, RING, basis, least);
+        match self.account {
+            Account::OnDemand { exact: true } => flat(Basis::Residual),
+            Account::OnDemand { exact: false } => flat(Basis::Residual) && flat(Basis::CalmResidual),
+            _ => flat(Basis::Floor) && flat(Basis::Mid) && flat(Basis::Ceil),
+        }
+    }
+
     fn judged(&self, rung: usize, basis: Basis) -> Result<Rise, Refusal> {
         let series = self.series(rung, RING, basis).ok_or(Refusal::Sparse)?;
         let is_young = rung <= YOUNG_RUNG && !self.account.is_exact();
@@ -177,6 +194,9 @@ impl Scene<'_> {
 
     /// A rise that the counters do not account for.
     pub(crate) fn unexplained(&self, rung: usize) -> Result<Rise, Refusal> {
+        if self.is_calm(rung, LEAK.min_rise) {
+            return Err(Refusal::Flat);
+        }
         let rise = match self.account {
             Account::Unknown => self.raw(rung)?,
             Account::OnDemand { .. } => {
@@ -211,12 +231,15 @@ impl Scene<'_> {
     }
 
     /// Whether most of a rise would be left if each request that came to run beside the former ones held as much as
-    /// requests are known to hold outside the KV cache.
+    /// requests may hold outside the KV cache. Where their number itself rises steadily a short window tells nothing: a
+    /// counter that comes late lacks what each of them took since.
     fn outgrows_requests(&self, rise: &Rise) -> Result<(), Refusal> {
         let running = |block: &Block| block.running.get().map(f64::from);
-        let more = self.ladder.series(rise.rung, RING, running).map_or(0.0, |series| rise_mib(&series));
+        let Some(series) = self.ladder.series(rise.rung, RING, running) else { return Ok(()) };
         let grown = 0.75 * rise.line.slope * (rise.until - rise.from);
-        if more.abs() * REQUEST_MIB > REQUEST_SHARE * grown { Err(Refusal::Uneven) } else { Ok(()) }
+        let is_taken = rise_mib(&series).abs() * REQUEST_MIB > REQUEST_SHARE * grown;
+        let is_followed = rise.rung <= YOUNG_RUNG && trend_z(series.values()) > CONSTANT_Z;
+        if is_taken || is_followed { Err(Refusal::Uneven) } else { Ok(()) }
     }
 
     /// Whether most blocks lie on the line. What counters leave wanders with the load, and of many windows a wandering
@@ -334,6 +357,9 @@ impl Scene<'_> {
 
     /// A rise to new heights, whatever explains it.
     pub(crate) fn growth(&self, rung: usize) -> Option<Growth> {
+        if self.is_flat(rung, GROWTH_SLOTS, Basis::Floor, GROWTH.min_rise) {
+            return None;
+        }
         let series = self.series(rung, GROWTH_SLOTS, Basis::Floor)?;
         if !GROWTH.is_worth(&series) {
             return None;
@@ -361,7 +387,7 @@ impl Scene<'_> {
     }
 
     pub(crate) fn kink(&self, rung: usize) -> Option<Kink> {
-        if rung < self.account.threshold().kink {
+        if rung < self.account.threshold().kink || self.is_calm(rung, kink::MIN_RISE) {
             return None;
         }
         let basis = match self.account {
