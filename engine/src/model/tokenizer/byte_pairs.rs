@@ -24,8 +24,8 @@ pub(crate) struct Vocabulary<'a> {
 pub(crate) struct BytePairs {
     /// What each token stands for; nothing for a special one.
     texts: Vec<Box<[u8]>>,
-    /// The token of each byte.
-    bytes: [Token; 256],
+    /// The token of each byte. Vocabularies that were trained on text lack bytes that never stood in it.
+    bytes: [Option<Token>; 256],
     /// The rank of a pair of tokens, and what it becomes.
     merges: HashMap<(Token, Token), (u32, Token)>,
     split: Split,
@@ -36,7 +36,7 @@ pub(crate) struct BytePairs {
 /// A vocabulary that cannot be used; the words are put behind the file's name.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VocabularyError {
-    #[error("its tokens lack the byte {0:#04x}, so that not all text could be encoded")]
+    #[error("its tokens lack the byte {0:#04x}, so that plain text could not be encoded")]
     NoByte(u8),
     #[error("its merge {0} is no pair of tokens that make a third")]
     Merge(usize),
@@ -56,11 +56,13 @@ impl BytePairs {
                 tokens.insert(text, Token::try_from(index).map_err(|_| VocabularyError::TooMany)?);
             }
         }
-        let mut bytes = [0; 256];
+        let mut bytes = [None; 256];
         for (byte, token) in (0..=u8::MAX).zip(&mut bytes) {
             let character = alphabet.characters[usize::from(byte)];
-            let found = tokens.get(character.encode_utf8(&mut [0; 4]) as &str);
-            *token = *found.ok_or(VocabularyError::NoByte(byte))?;
+            *token = tokens.get(character.encode_utf8(&mut [0; 4]) as &str).copied();
+            if token.is_none() && matches!(byte, b' '..=b'~') {
+                return Err(VocabularyError::NoByte(byte));
+            }
         }
         let mut merges = HashMap::with_capacity(vocabulary.merges.len());
         for (rank, merge) in (0..).zip(&vocabulary.merges) {
@@ -73,7 +75,7 @@ impl BytePairs {
 
     /// Appends the tokens of one piece: the pair that ranks first is merged until none is left.
     fn merge(&self, piece: &str, out: &mut Vec<Token>) {
-        let mut chain = Chain::new(piece.bytes().map(|byte| self.bytes[usize::from(byte)]).collect());
+        let mut chain = Chain::new(piece.bytes().filter_map(|byte| self.bytes[usize::from(byte)]).collect());
         let mut open = BinaryHeap::new();
         let offer = |chain: &Chain, at: usize, open: &mut BinaryHeap<_>| {
             let pair = chain.pair(at)?;

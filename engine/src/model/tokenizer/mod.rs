@@ -12,7 +12,8 @@ pub(super) use pieces::Split;
 
 use crate::kv::Token;
 
-/// What turns text into a model's tokens and back. Decoding what was encoded gives the same bytes.
+/// What turns text into a model's tokens and back. Decoding what was encoded gives the same bytes, but for bytes that
+/// the model has no token of, which are left out as the package tokenizers does.
 pub trait Tokenizer: std::fmt::Debug + Send + Sync {
     /// The tokens of `text`; nothing in it is taken for a special token.
     fn encode(&self, text: &str) -> Vec<Token>;

@@ -54,7 +54,7 @@ fn special_tokens_are_neither_read_nor_written() {
 }
 
 #[test]
-fn a_vocabulary_that_cannot_encode_all_text_is_refused() {
+fn a_vocabulary_that_cannot_encode_plain_text_is_refused() {
     let alphabet = alphabet();
     let mut tokens = vec!["<|end|>"];
     tokens.extend(alphabet.iter().map(String::as_str).filter(|text| *text != "Z"));
@@ -63,6 +63,16 @@ fn a_vocabulary_that_cannot_encode_all_text_is_refused() {
     tokens.push("Z");
     let refused = BytePairs::new(&vocabulary(tokens, vec!["a b"]), Split::Gpt2).unwrap_err();
     assert!(refused.to_string().contains("merge 0"), "{refused}");
+}
+
+#[test]
+fn bytes_without_a_token_are_left_out() {
+    let alphabet = alphabet();
+    let mut tokens = vec!["<|end|>"];
+    // The byte 4, as GPT-2 writes it.
+    tokens.extend(alphabet.iter().map(String::as_str).filter(|text| *text != "\u{104}"));
+    let tokenizer = BytePairs::new(&vocabulary(tokens, Vec::new()), Split::Gpt2).unwrap();
+    assert_eq!(tokenizer.decode(&tokenizer.encode("a\u{3}b\u{4}c")), b"a\x03bc");
 }
 
 #[test]
