@@ -281,6 +281,25 @@ mod tests {
     }
 
     #[test]
+    fn a_window_is_flat_just_where_its_copy_is_and_never_over_a_gap() {
+        for seed in 0..200 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let (mut ladder, mut sum) = (Ladder::new(), 0.0);
+            for i in 0..100 {
+                sum += rng.f32() - 0.4;
+                ladder.push(sample(f64::from(i), sum));
+            }
+            let mid = |block: &Block| Some(f64::from(block.mid));
+            let copy = ladder.series(0, RING, mid).expect("no slot is empty");
+            let rise = copy.part(3, 4).1 - copy.part(0, 4).1;
+            assert!(ladder.is_flat(0, RING, rise + 1e-6, mid) && !ladder.is_flat(0, RING, rise - 1e-6, mid));
+            ladder.push(sample(102.0, sum));
+            ladder.push(sample(103.0, sum));
+            assert!(!ladder.is_flat(0, RING, 1e9, mid), "a slot is empty");
+        }
+    }
+
+    #[test]
     fn nothing_is_lost_over_any_pattern_of_gaps() {
         for seed in 0..50 {
             let mut rng = fastrand::Rng::with_seed(seed);
