@@ -56,21 +56,17 @@ impl Subject {
         nats
     }
 
-    /// The `count` likeliest tokens one after another behind `prompt`.
-    fn greedy(&mut self, prompt: &[Token], count: usize) -> Vec<Token> {
+    /// The token that is the likeliest before each of `next`, which stand behind `prompt` and are given one by one.
+    fn likeliest(&mut self, prompt: &[Token], next: &[Token]) -> Vec<Token> {
         let sequence = self.pool.open();
-        let mut tokens = prompt.to_vec();
-        let mut start = 0;
-        while tokens.len() < prompt.len() + count {
-            let mut best = 0;
-            self.step(sequence, (start, &tokens[start..]), Logits::Last, |row| {
-                best = likeliest(row);
-            });
-            start = tokens.len();
-            tokens.push(best);
+        let mut found = Vec::with_capacity(next.len());
+        self.step(sequence, (0, prompt), Logits::Last, |row| found.push(likeliest(row)));
+        for (index, token) in next[..next.len() - 1].iter().enumerate() {
+            let start = prompt.len() + index;
+            self.step(sequence, (start, &[*token]), Logits::Last, |row| found.push(likeliest(row)));
         }
         self.pool.close(sequence).unwrap();
-        tokens.split_off(prompt.len())
+        found
     }
 }
 
