@@ -25,6 +25,12 @@ pub enum FindingKind {
     Orphan,
     /// Cause: the host memory of a process keeps rising.
     HostLeak,
+    /// Cause: one rank of a tensor-parallel group holds more than its peers.
+    Imbalance,
+    /// Cause: an allocator holds much more than is in use, and takes ever more.
+    Fragmented,
+    /// Cause: memory held for hours by somebody who does no work.
+    IdleHolder,
     /// Forecast: memory runs out within the horizon.
     Imminent,
     /// Forecast: less room is left than slow growth has already taken.
@@ -41,6 +47,7 @@ impl FindingKind {
     /// The name in JSON, in hooks and on screen.
     #[must_use]
     pub const fn name(self) -> &'static str {
+        // tidy: table
         match self {
             Self::Growth => "growth",
             Self::Leak => "leak",
@@ -49,6 +56,9 @@ impl FindingKind {
             Self::NotReleased => "not-released",
             Self::Orphan => "orphan",
             Self::HostLeak => "host-leak",
+            Self::Imbalance => "imbalance",
+            Self::Fragmented => "fragmented",
+            Self::IdleHolder => "idle-holder",
             Self::Imminent => "imminent",
             Self::ThinHeadroom => "thin-headroom",
         }

@@ -43,6 +43,12 @@ pub enum Diagnosis {
     Orphan,
     /// The host memory of a process keeps rising.
     HostLeak,
+    /// One rank of a tensor-parallel group holds more than its peers.
+    Imbalance,
+    /// An allocator holds much more than is in use, and takes ever more.
+    Fragmented,
+    /// Held for hours by somebody who does no work.
+    IdleHolder,
 }
 
 impl Diagnosis {
@@ -67,6 +73,9 @@ impl Diagnosis {
             Self::NotReleased => "not-released",
             Self::Orphan => "orphan",
             Self::HostLeak => "host-leak",
+            Self::Imbalance => "imbalance",
+            Self::Fragmented => "fragmented",
+            Self::IdleHolder => "idle-holder",
         }
     }
 }

@@ -264,6 +264,18 @@ pub struct EngineSample {
     /// Requests waiting.
     #[serde(with = "reading")]
     pub waiting: Reading<u32>,
+    /// Requests that it has finished since it started.
+    #[serde(default = "reading::not_yet", with = "reading")]
+    pub served: Reading<u64>,
+    /// Tokens that it has read and written since it started.
+    #[serde(default = "reading::not_yet", with = "reading")]
+    pub tokens: Reading<u64>,
+    /// What its allocator has taken from the driver (`torch.cuda.memory_reserved`).
+    #[serde(default = "reading::not_yet", with = "reading")]
+    pub arena: Reading<Bytes>,
+    /// What of that is in use (`torch.cuda.memory_allocated`).
+    #[serde(default = "reading::not_yet", with = "reading")]
+    pub arena_used: Reading<Bytes>,
     /// What "used" means to this engine.
     pub semantics: KvSemantics,
     /// What the engine says beside this, in its own units; `None` where it was not asked.
@@ -281,6 +293,10 @@ impl EngineSample {
             kv_pool: Err(why),
             running: Err(why),
             waiting: Err(why),
+            served: Err(why),
+            tokens: Err(why),
+            arena: Err(why),
+            arena_used: Err(why),
             semantics: KvSemantics::Unknown,
             report: None,
         }

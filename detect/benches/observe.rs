@@ -28,6 +28,7 @@ fn history(row: &Row) -> Vec<Observation<'static>> {
                     absent
                 },
                 owners: Err(Absent::NotSupported),
+                peers: Err(Absent::NotSupported),
                 events: &[],
             }
         })

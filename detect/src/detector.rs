@@ -131,6 +131,7 @@ impl Detector {
             capacity: observation.capacity,
             load: observation.load,
             owners: observation.owners,
+            peers: observation.peers,
         };
         match self.last.replace(moment) {
             Some(old) if tick.mono_ms == old.tick.mono_ms => return Vec::new(),

@@ -157,9 +157,12 @@ const fn rank(kind: FindingKind) -> u8 {
         FindingKind::Leak => 3,
         FindingKind::HostLeak => 4,
         FindingKind::KvPoolLeak => 5,
-        FindingKind::Growth => 6,
-        FindingKind::Imminent => 7,
-        FindingKind::ThinHeadroom => 8,
+        FindingKind::Fragmented => 6,
+        FindingKind::Imbalance => 7,
+        FindingKind::Growth => 8,
+        FindingKind::IdleHolder => 9,
+        FindingKind::Imminent => 10,
+        FindingKind::ThinHeadroom => 11,
     }
 }
 
@@ -173,6 +176,9 @@ const fn diagnosis(lead: FindingKind, cause: &Cause) -> Diagnosis {
         FindingKind::Leak => Diagnosis::Leak,
         FindingKind::HostLeak => Diagnosis::HostLeak,
         FindingKind::KvPoolLeak => Diagnosis::KvPoolLeak,
+        FindingKind::Fragmented => Diagnosis::Fragmented,
+        FindingKind::Imbalance => Diagnosis::Imbalance,
+        FindingKind::IdleHolder => Diagnosis::IdleHolder,
         FindingKind::Growth | FindingKind::Imminent | FindingKind::ThinHeadroom => match cause {
             Cause::Growth(Growth { reserve: Reserve::Explained, .. }) => Diagnosis::KvGrowth,
             Cause::Growth(Growth { reserve: Reserve::NewPeak, .. }) => Diagnosis::HighWater,

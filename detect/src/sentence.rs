@@ -135,9 +135,10 @@ pub(crate) fn orphan(held: Bytes, lasted_s: f64, is_inferred: bool) -> String {
 pub(crate) const SETTLE_ORPHAN: &str = "Look for a worker that outlived its parent (fuser -v /dev/nvidia*, also from the host where this runs in a container); ending it frees the memory, or else a reset of the GPU does.";
 
 /// Blocks held with nothing running.
-pub(crate) fn pool_at_idle(held: Bytes, lasted_s: f64) -> String {
+pub(crate) fn pool_at_idle(held: Bytes, lasted_s: f64, is_prefill: bool) -> String {
+    let peer = if is_prefill { ", longer than a decoding peer takes to fetch them" } else { "" };
     format!(
-        "{held} of the KV pool are held, and nothing has been running or waiting for {}.",
+        "{held} of the KV pool are held, and nothing has been running or waiting for {}{peer}.",
         duration(lasted_s)
     )
 }
@@ -154,6 +155,34 @@ pub(crate) fn pool_rising(grown: Bytes, span_s: f64, is_seen: bool) -> String {
 
 /// What would settle a pool's leak.
 pub(crate) const SETTLE_POOL: &str = "Stop the traffic: blocks that stay in use have leaked, unless the engine counts blocks kept for prefix reuse as used, or holds them for another engine that decodes.";
+
+/// A rank that holds more than the others of its group.
+pub(crate) fn imbalance(excess: Bytes, peers: Bytes, lasted_s: f64, is_diverging: bool) -> String {
+    let course = if is_diverging { "and it draws away" } else { "and has been so all the while" };
+    format!("{excess} more than its peers, which hold {peers} each, for {}: {course}.", duration(lasted_s))
+}
+
+/// What would settle an imbalance.
+pub(crate) const SETTLE_IMBALANCE: &str = "Look for a helper that runs on this GPU only (a tokenizer, a router, an encoder), or a process that chose the first GPU by default. Ranks of one group hold equal shards: an excess that grows is this rank's own.";
+
+/// An allocator whose free pieces are of no use.
+pub(crate) fn fragmented(unused: Bytes, taken: Bytes, grown: Bytes) -> String {
+    format!(
+        "{unused} of the {taken} that the allocator holds lie unused, and it has taken {grown} more meanwhile: its free pieces do not fit."
+    )
+}
+
+/// What would settle fragmentation.
+pub(crate) const SETTLE_FRAGMENTED: &str = "Run once with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: fragmentation then stays away, a leak does not. It is no leak as long as what is in use does not grow.";
+
+/// Memory held without any work.
+pub(crate) fn idle_holder(held: Bytes, lasted_s: f64, gib_hours: f64, is_measured: bool) -> String {
+    let told = if is_measured { "nothing has computed" } else { "the engine has had no request" };
+    format!("{held} are held and {told} for {}: {gib_hours:.0} GiB hours so far.", duration(lasted_s))
+}
+
+/// What would settle whether anybody misses what an idle holder has.
+pub(crate) const SETTLE_IDLE: &str = "Ask its owner whether it stands by or was forgotten. It is no leak: the memory holds its level, and a request might come any minute.";
 
 /// Room that growth has nearly used up.
 pub(crate) fn thin_headroom(room: Bytes, crept: Bytes) -> String {

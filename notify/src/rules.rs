@@ -21,6 +21,12 @@ pub struct PolicyConfig {
     pub orphan: Rule,
     /// For the host memory of a process that keeps rising.
     pub host_leak: Rule,
+    /// For a rank that holds more than its peers.
+    pub imbalance: Rule,
+    /// For an allocator that holds much more than is in use.
+    pub fragmented: Rule,
+    /// For memory held by somebody who does no work. It is [`Severity::Info`], so it pages nobody.
+    pub idle_holder: Rule,
     /// For memory that runs out soon.
     pub imminent: Rule,
     /// For room that slow growth has nearly used up.
@@ -63,6 +69,7 @@ impl PolicyConfig {
     /// The rule for one kind of finding.
     #[must_use]
     pub const fn rule(&self, kind: FindingKind) -> &Rule {
+        // tidy: table
         match kind {
             FindingKind::Growth => &self.growth,
             FindingKind::Leak => &self.leak,
@@ -71,6 +78,9 @@ impl PolicyConfig {
             FindingKind::NotReleased => &self.not_released,
             FindingKind::Orphan => &self.orphan,
             FindingKind::HostLeak => &self.host_leak,
+            FindingKind::Imbalance => &self.imbalance,
+            FindingKind::Fragmented => &self.fragmented,
+            FindingKind::IdleHolder => &self.idle_holder,
             FindingKind::Imminent => &self.imminent,
             FindingKind::ThinHeadroom => &self.thin_headroom,
         }

@@ -86,12 +86,11 @@ fn sample(status: &EngineStatus, tick: Tick) -> EngineSample {
     let why = if fresh { Absent::NotSupported } else { Absent::Timeout };
     EngineSample {
         kv_used: status.kv_used.filter(|_| fresh).ok_or(why),
-        kv_cached: Err(why),
         kv_pool: status.kv_pool.filter(|_| fresh).ok_or(why),
         running: status.running.filter(|_| fresh).ok_or(why),
         waiting: status.waiting.filter(|_| fresh).ok_or(why),
         semantics: status.semantics,
-        report: None,
+        ..EngineSample::absent(why)
     }
 }
 
@@ -126,12 +125,11 @@ mod tests {
         write(dir.path(), &status(1000, 2));
         let expected = EngineSample {
             kv_used: Ok(Bytes(3)),
-            kv_cached: Err(Absent::NotSupported),
             kv_pool: Ok(Bytes(9)),
             running: Ok(2),
             waiting: Err(Absent::NotSupported),
             semantics: KvSemantics::Referenced,
-            report: None,
+            ..EngineSample::absent(Absent::NotSupported)
         };
         assert_eq!(engines.read(KEY, at(11_000)), Some(expected));
         assert_eq!(engines.read(KEY, at(11_001)).unwrap().running, Err(Absent::Timeout));

@@ -146,9 +146,12 @@ pub fn gravest(gpu: &GpuStatus) -> Option<Diagnosis> {
         Diagnosis::NotReleased,
         Diagnosis::Orphan,
         Diagnosis::HostLeak,
+        Diagnosis::Imbalance,
+        Diagnosis::Fragmented,
         Diagnosis::Growth,
         Diagnosis::HighWater,
         Diagnosis::KvGrowth,
+        Diagnosis::IdleHolder,
     ];
     let stands = |diagnosis: &Diagnosis| gpu.judgements.iter().any(|j| j.diagnosis == *diagnosis);
     let device = || judgement(gpu, SeriesPart::Device).map(|j| j.diagnosis);

@@ -5,10 +5,12 @@ use std::num::NonZeroU32;
 
 use ebbtide_core::{
     Absent, Bytes, DeviceMemory, EngineRole, EngineSample, EventKind, FindingEvent, Frame, GpuSample,
-    GpuUuid, Judgement, KvSemantics, Ledger, Liveness, ProcKey, ProcSample, Reading, Sample, SeriesPart,
-    SeriesRef, Subject, Tick, WorldEvent,
+    GpuUuid, Judgement, KvSemantics, Ledger, Liveness, Percent, ProcKey, ProcSample, Reading, Sample,
+    SeriesPart, SeriesRef, Subject, Tick, WorldEvent,
 };
 use ebbtide_detect::{DetectConfig, Detector, Load, Observation};
+
+use super::ranks;
 
 /// The detectors of everything that is watched now.
 pub(super) struct Detectors {
@@ -29,6 +31,7 @@ struct Fed {
     capacity: Reading<Bytes>,
     load: Load,
     owners: Reading<u32>,
+    peers: Reading<Bytes>,
     events: Vec<EventKind>,
 }
 
@@ -88,6 +91,7 @@ impl Detectors {
             capacity: fed.capacity,
             load: fed.load,
             owners: fed.owners,
+            peers: fed.peers,
             events: &fed.events,
         };
         let events = watched.detector.observe(&observation);
@@ -183,8 +187,9 @@ impl<'a> View<'a> {
         Fed {
             value: self.gpu.memory.map(|m| m.used),
             capacity: self.gpu.memory.map(capacity),
-            load: total_load(&engines),
+            load: Load { busy: self.gpu.utilization, ..total_load(&engines) },
             owners: self.owners(),
+            peers: Err(Absent::NotSupported),
             events: self.events(None),
         }
     }
@@ -193,8 +198,9 @@ impl<'a> View<'a> {
         Fed {
             value: process.memory,
             capacity: self.available_to(process),
-            load: process.engine.as_ref().map_or_else(|| total_load(&[]), |engine| total_load(&[engine])),
+            load: Load { busy: self.busy(), ..total_load(process.engine.as_ref().as_slice()) },
             owners: owners_of(process),
+            peers: ranks::peers(self.sample, self.gpu, process),
             events: self.events(Some(process.key)),
         }
     }
@@ -208,6 +214,7 @@ impl<'a> View<'a> {
             load: total_load(&[]),
             // With a listed process that can be found, lists are complete, and this part is nobody's.
             owners: self.owners().and_then(|alive| if alive > 0 { Ok(0) } else { Err(Absent::NotSupported) }),
+            peers: Err(Absent::NotSupported),
             events: self.events(None),
         })
     }
@@ -224,6 +231,7 @@ impl<'a> View<'a> {
             },
             load: total_load(&[]),
             owners: owners_of(process),
+            peers: Err(Absent::NotSupported),
             events: self.events(Some(process.key)),
         })
     }
@@ -237,6 +245,13 @@ impl<'a> View<'a> {
         }
         let listed: Reading<u32> = list.entries.iter().map(owners_of).sum();
         listed.map(|alive| alive + u32::try_from(self.gpu.holders.len()).unwrap_or(u32::MAX - alive))
+    }
+
+    /// Whether a process computes: known where the whole GPU does not, or where it has no other process.
+    fn busy(self) -> Reading<Percent> {
+        let busy = self.gpu.utilization?;
+        let is_alone = self.fresh_entries().is_some_and(|all| all.len() == 1);
+        if busy == Percent(0) || is_alone { Ok(busy) } else { Err(Absent::NotSupported) }
     }
 
     /// What a process can grow to: what it has and what is free.
@@ -275,13 +290,22 @@ fn capacity(memory: DeviceMemory) -> Bytes {
 fn total_load(engines: &[&EngineSample]) -> Load {
     let bytes = |field: fn(&EngineSample) -> Reading<Bytes>| sum(engines, field, Bytes::saturating_add);
     let count = |field: fn(&EngineSample) -> Reading<u32>| sum(engines, field, u32::saturating_add);
+    let total = |field: fn(&EngineSample) -> Reading<u64>| sum(engines, field, u64::saturating_add);
+    let roles = || engines.iter().map(|engine| role(engine));
+    let holds_for_peers = roles().any(|role| role == EngineRole::Prefill);
     Load {
         kv_used: bytes(|e| e.kv_used),
         kv_pool: bytes(|e| e.kv_pool),
         running: count(|e| e.running),
         waiting: count(|e| e.waiting),
+        served: total(|e| e.served),
+        tokens: total(|e| e.tokens),
+        arena: bytes(|e| e.arena),
+        arena_used: bytes(|e| e.arena_used),
+        busy: Err(Absent::NotSupported),
+        // One node among them that holds blocks for a peer is enough to hold some.
+        role: if holds_for_peers { EngineRole::Prefill } else { agreed(roles(), EngineRole::Unknown) },
         semantics: agreed(engines.iter().map(|e| e.semantics), KvSemantics::Unknown),
-        role: agreed(engines.iter().map(|engine| role(engine)), EngineRole::Unknown),
     }
 }
 

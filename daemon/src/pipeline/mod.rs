@@ -5,6 +5,7 @@
 
 mod detectors;
 mod endings;
+mod ranks;
 mod status;
 mod timeline;
 

@@ -1,7 +1,10 @@
 //! Rules that are no slopes: what happens at events, what is left after a release, who owns it, what a pool holds with
-//! nothing to do, how little room is left. Each is constant time a sample and a few numbers of state.
+//! nothing to do, how little room is left, whether peers hold as much, whether anybody works with it. Each is constant time a sample and a few numbers of state.
 
+mod arena;
 mod headroom;
+mod idle;
+mod peers;
 mod pool;
 mod release;
 mod steps;
@@ -25,6 +28,8 @@ pub(crate) struct Moment {
     pub(crate) load: Load,
     /// Live processes that hold the memory.
     pub(crate) owners: Reading<u32>,
+    /// What its peers hold, the median of them.
+    pub(crate) peers: Reading<Bytes>,
 }
 
 /// What a rule says stands.
@@ -57,6 +62,9 @@ pub(crate) struct Rules {
     release: release::Release,
     pool: pool::PoolUse,
     headroom: headroom::ThinHeadroom,
+    peers: peers::Peers,
+    arena: arena::Arena,
+    idle: idle::Idle,
 }
 
 impl Rules {
@@ -75,6 +83,9 @@ impl Rules {
         self.release.sample(moment);
         if !matches!(part, SeriesPart::Host(_)) {
             self.pool.sample(moment);
+            self.peers.sample(moment);
+            self.arena.sample(moment);
+            self.idle.sample(moment);
         }
         if part == SeriesPart::Device {
             self.headroom.sample(moment);
@@ -84,7 +95,14 @@ impl Rules {
     /// What stands now, the weightiest first.
     pub(crate) fn claims(&self, moment: &Moment) -> Vec<Claim> {
         let of_events = self.steps.claim().or_else(|| self.release.claim(moment));
-        let all = [of_events, self.pool.claim(moment), self.headroom.claim(moment)];
+        let all = [
+            of_events,
+            self.pool.claim(moment),
+            self.peers.claim(moment),
+            self.arena.claim(moment),
+            self.idle.claim(moment),
+            self.headroom.claim(moment),
+        ];
         all.into_iter().flatten().collect()
     }
 }

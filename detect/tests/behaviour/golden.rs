@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use ebbtide_core::{Absent, Reading};
 use ebbtide_core::{
-    Bytes, EventKind, FindingEvent, GpuUuid, KvSemantics, ProcKey, SeriesPart, SeriesRef, Tick, Ts,
+    Bytes, EngineRole, EventKind, FindingEvent, GpuUuid, KvSemantics, Percent, ProcKey, SeriesPart,
+    SeriesRef, Tick, Ts,
 };
 use ebbtide_detect::{DetectConfig, Detector, Load, Observation};
 
@@ -19,6 +20,7 @@ struct History<'a> {
     interval: u32,
     part: SeriesPart,
     owners: Reading<u32>,
+    peers: &'a dyn Fn(f64) -> Reading<Bytes>,
     used: &'a dyn Fn(f64) -> f64,
     load: &'a dyn Fn(f64) -> Load,
     event: &'a dyn Fn(u32) -> Option<EventKind>,
@@ -30,6 +32,7 @@ fn quiet(used: &dyn Fn(f64) -> f64) -> History<'_> {
         interval: 1,
         part: SeriesPart::Device,
         owners: Err(ABSENT),
+        peers: &|_| Err(ABSENT),
         used,
         load: &|_| Load::absent(ABSENT),
         event: &|_| None,
@@ -54,6 +57,7 @@ fn told(name: &str, history: &History<'_>) -> String {
             capacity: Ok(bytes(CARD)),
             load: (history.load)(at),
             owners: history.owners,
+            peers: (history.peers)(at),
             events: &events,
         });
         for event in said {
@@ -75,7 +79,7 @@ fn load(kv: f64, pool: f64, running: u32) -> Load {
         running: Ok(running),
         waiting: Ok(0),
         semantics: KvSemantics::Referenced,
-        ..Load::absent(Absent::NotSupported)
+        ..Load::absent(ABSENT)
     }
 }
 
@@ -164,6 +168,54 @@ fn events_and_owners_in_words() {
 }
 
 #[test]
+fn peers_allocators_and_idlers_in_words() {
+    let rank = SeriesPart::Process(ProcKey { pid: 7, start_ticks: None });
+    let slow = |used| History { seconds: 14_400, interval: 30, part: rank, ..quiet(used) };
+    let twelve = || Ok(bytes(12_000.0));
+    let busy = |percent: u8| Load { busy: Ok(Percent(percent)), ..Load::absent(ABSENT) };
+    let arena = |taken: f64, used: f64| Load {
+        arena: Ok(bytes(taken)),
+        arena_used: Ok(bytes(used)),
+        ..Load::absent(ABSENT)
+    };
+    let prefill = |at: f64| Load { role: EngineRole::Prefill, ..load(900.0, 8000.0, u32::from(at < 1200.0)) };
+    let day = |at: f64| (at / 86_400.0).floor();
+    let busy_pool = |at: f64| {
+        let running = if at % 86_400.0 < 3600.0 { 1 } else { 6 };
+        load(300.0 * f64::from(running) + 40.0 * day(at), 8000.0, running)
+    };
+    let all = [
+        told("a rank with a helper", &History { peers: &|_| twelve(), ..slow(&|_| 14_000.0) }),
+        told("a rank that draws away", &History { peers: &|_| twelve(), ..slow(&|at| 12_000.0 + 0.3 * at) }),
+        told("a rank like its peers", &History { peers: &|_| twelve(), ..slow(&|_| 12_500.0) }),
+        told(
+            "an allocator in pieces",
+            &History { load: &|at| arena(20_000.0 + 0.1 * at, 12_000.0), ..slow(&|at| 21_000.0 + 0.1 * at) },
+        ),
+        told(
+            "an allocator that caches",
+            &History { load: &|_| arena(20_000.0, 12_000.0), ..slow(&|_| 21_000.0) },
+        ),
+        told("nobody computes", &History { load: &|_| busy(0), ..slow(&|_| 40_000.0) }),
+        told("somebody computes", &History { load: &|_| busy(1), ..slow(&|_| 40_000.0) }),
+        told("no request for hours", &History { load: &|_| load(0.0, 8000.0, 0), ..slow(&|_| 40_000.0) }),
+        told(
+            "a prefill node between requests",
+            &History { seconds: 3600, load: &prefill, ..slow(&|_| 40_000.0) },
+        ),
+        told(
+            "a prefill node that is never fetched from",
+            &History { seconds: 7200, load: &prefill, ..slow(&|_| 40_000.0) },
+        ),
+        told(
+            "blocks that stay from day to day",
+            &History { seconds: 350_000, interval: 120, load: &busy_pool, ..slow(&|_| 40_000.0) },
+        ),
+    ];
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
 fn a_release_followed_by_a_new_beginning_is_nobodys_fault() {
     let mut detector = Detector::new(
         SeriesRef { gpu: GpuUuid::new("GPU-0"), part: SeriesPart::Device },
@@ -185,6 +237,7 @@ fn a_release_followed_by_a_new_beginning_is_nobodys_fault() {
             capacity: Ok(bytes(CARD)),
             load: Load::absent(ABSENT),
             owners: Err(ABSENT),
+            peers: Err(ABSENT),
             events: event.as_slice(),
         });
         assert!(said.is_empty(), "{said:?}");

@@ -71,6 +71,7 @@ impl Player {
                 ..Load::absent(Absent::NotSupported)
             },
             owners: Err(Absent::NotSupported),
+            peers: Err(Absent::NotSupported),
             events,
         };
         let events = self.detector.observe(&observation);

@@ -127,6 +127,7 @@ impl Quantities {
             waiting: self.requests(Field::Waiting),
             semantics: self.semantics,
             report: Some(Arc::new(self.report(address, asleep, kv))),
+            ..EngineSample::absent(Absent::NotSupported)
         }
     }
 

@@ -16,13 +16,14 @@ pub(super) enum Column {
     Pid,
     ProcessName,
     Event,
+    Role,
     Value(Quantity, Unit),
     /// Nothing that is read here.
     Other,
 }
 
 /// Names of columns: those of `nvidia-smi --query-gpu` and `--query-compute-apps`, and those of the generic form.
-const NAMES: [(&str, Column); 32] = [
+const NAMES: [(&str, Column); 38] = [
     ("time", Column::Time),
     ("timestamp", Column::Time),
     ("gpu", Column::GpuIndex),
@@ -52,6 +53,12 @@ const NAMES: [(&str, Column); 32] = [
     ("kv_pool_mib", Column::Value(Quantity::KvPool, Unit::Mib)),
     ("running", Column::Value(Quantity::Running, Unit::One)),
     ("waiting", Column::Value(Quantity::Waiting, Unit::One)),
+    ("utilization", Column::Value(Quantity::Utilization, Unit::One)),
+    ("served", Column::Value(Quantity::Served, Unit::One)),
+    ("tokens", Column::Value(Quantity::Tokens, Unit::One)),
+    ("torch_reserved_mib", Column::Value(Quantity::Arena, Unit::Mib)),
+    ("torch_allocated_mib", Column::Value(Quantity::ArenaUsed, Unit::Mib)),
+    ("role", Column::Role),
     ("host_rss_mib", Column::Value(Quantity::HostRss, Unit::Mib)),
     ("host_available_mib", Column::Value(Quantity::HostAvailable, Unit::Mib)),
     ("host_limit_mib", Column::Value(Quantity::HostLimit, Unit::Mib)),

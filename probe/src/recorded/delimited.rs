@@ -7,7 +7,7 @@ use super::columns::{self, Column};
 use super::instant::instant;
 use super::limits::MAX_FIELDS;
 use super::number::{Comma, amount, trim};
-use super::rows::{GpuCells, Quantity, RecordedEvent, Row, Rows, Skip, Subject, Values};
+use super::rows::{GpuCells, Quantity, ROLES, RecordedEvent, Row, Rows, Skip, Subject, Values};
 
 /// Reads lines of separated values, whose columns are known from a header, from the user or from their order.
 #[derive(Debug, Default)]
@@ -116,6 +116,7 @@ impl<'a> Cells<'a> {
             Column::Pid => self.pid = some.map(|pid| pid.parse().map_err(|_| Skip::BadPid)).transpose()?,
             Column::ProcessName => self.process_name = some,
             Column::Event => self.put_event(some),
+            Column::Role => self.put_role(some),
             Column::Value(quantity, unit) => self.put_value(quantity, field, amount(field, unit, comma)),
             Column::Other => {}
         }
@@ -125,6 +126,13 @@ impl<'a> Cells<'a> {
     fn put_event(&mut self, field: Option<&str>) {
         self.event = field.and_then(event);
         self.bad += u64::from(field.is_some() && self.event.is_none());
+    }
+
+    fn put_role(&mut self, field: Option<&str>) {
+        let Some(field) = field else { return };
+        let place = ROLES.iter().position(|(name, _)| name.eq_ignore_ascii_case(field));
+        let reading = place.map(|place| Ok(place as u64));
+        self.put_value(Quantity::Role, field, reading);
     }
 
     fn put_value(&mut self, quantity: Quantity, field: &str, reading: Option<Reading<u64>>) {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use ebbtide_core::units::GIB;
 use ebbtide_core::{
-    Absent, Bytes, DeviceMemory, EngineSample, GpuKind, GpuSample, GpuState, GpuUuid, HostSample, Liveness,
-    MemorySource, Percent, ProbeHealth, ProcInfo, ProcKey, ProcKinds, ProcSample, ProcessList, Reading,
-    Sample, Tick, Ts, WorldEvent,
+    Absent, Bytes, DeviceMemory, EngineReport, EngineRole, EngineSample, GpuKind, GpuSample, GpuState,
+    GpuUuid, HostSample, Liveness, MemorySource, Percent, ProbeHealth, ProcInfo, ProcKey, ProcKinds,
+    ProcSample, ProcessList, Reading, Sample, Tick, Ts, WorldEvent,
 };
 
-use super::rows::{Quantity, Row, Rows, Subject, Values};
+use super::rows::{Quantity, ROLES, Row, Rows, Subject, Values};
 
 /// The process that carries engine and host readings which a file states without a PID. No process is numbered 0.
 pub const STAND_IN_PID: u32 = 0;
@@ -129,7 +129,7 @@ impl<'a> Playback<'a> {
     /// makes all fresh.
     fn list(&mut self, rows: &[Row], tick: Tick) {
         let listed = |row: &Row| matches!(row.subject, Subject::List | Subject::Process(_));
-        let stands_in = |row: &Row| row.subject == Subject::Device && row.values.any(&Quantity::OF_PROCESS);
+        let stands_in = |row: &Row| row.subject == Subject::Device && row.values.any_of_process();
         let fresh = rows.iter().any(listed);
         for (place, list) in self.lists.iter_mut().enumerate() {
             let own = || rows.iter().filter(|row| usize::from(row.gpu) == place);
@@ -247,13 +247,27 @@ const fn stand_in_key() -> (ProcKey, Option<usize>) {
 /// The engine's counters, where the row has any.
 fn engine(values: &Values) -> Option<EngineSample> {
     let count = |quantity| values.get(quantity).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-    values.any(&Quantity::OF_PROCESS[..4]).then(|| EngineSample {
+    values.any(&Quantity::OF_ENGINE).then(|| EngineSample {
         kv_used: values.get(Quantity::KvUsed).map(Bytes),
         kv_pool: values.get(Quantity::KvPool).map(Bytes),
         running: count(Quantity::Running),
         waiting: count(Quantity::Waiting),
+        served: values.get(Quantity::Served),
+        tokens: values.get(Quantity::Tokens),
+        arena: values.get(Quantity::Arena).map(Bytes),
+        arena_used: values.get(Quantity::ArenaUsed).map(Bytes),
+        report: role(values).map(|role| {
+            let unknown = EngineReport::absent("", "", Absent::NotSupported);
+            Arc::new(EngineReport { role, ..unknown })
+        }),
         ..EngineSample::absent(Absent::NotSupported)
     })
+}
+
+/// The part that the row says the engine has.
+fn role(values: &Values) -> Option<EngineRole> {
+    let place = usize::try_from(values.get(Quantity::Role).ok()?).ok()?;
+    ROLES.get(place).map(|(_, role)| *role)
 }
 
 /// A device's memory. Where used is not recorded it is what total, free and reserved leave; where free is not, it is

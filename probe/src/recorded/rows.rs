@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ebbtide_core::text::clean;
-use ebbtide_core::{Absent, EventKind, ProcKey, Reading};
+use ebbtide_core::{Absent, EngineRole, EventKind, ProcKey, Reading};
 
 use super::limits::{MAX_GPUS, MAX_PIDS};
 
@@ -22,14 +22,36 @@ pub(super) enum Quantity {
     HostRss,
     HostAvailable,
     HostLimit,
+    Served,
+    Tokens,
+    Arena,
+    ArenaUsed,
+    /// An [`ebbtide_core::EngineRole`], by its place in [`ROLES`].
+    Role,
 }
 
-impl Quantity {
-    const COUNT: usize = 12;
+/// The parts an engine can have in serving a request, in words.
+pub(super) const ROLES: [(&str, EngineRole); 3] =
+    [("prefill", EngineRole::Prefill), ("decode", EngineRole::Decode), ("both", EngineRole::Both)];
 
-    /// Those of a process: in a row without a PID they belong to the GPU's stand-in process.
-    pub(super) const OF_PROCESS: [Self; 6] =
-        [Self::KvUsed, Self::KvPool, Self::Running, Self::Waiting, Self::HostRss, Self::HostLimit];
+impl Quantity {
+    const COUNT: usize = 17;
+
+    /// Those of an engine.
+    pub(super) const OF_ENGINE: [Self; 9] = [
+        Self::KvUsed,
+        Self::KvPool,
+        Self::Running,
+        Self::Waiting,
+        Self::Served,
+        Self::Tokens,
+        Self::Arena,
+        Self::ArenaUsed,
+        Self::Role,
+    ];
+
+    /// Those of a process beside its engine's.
+    const OF_HOST: [Self; 2] = [Self::HostRss, Self::HostLimit];
 }
 
 /// The readings of one row, one word each: amounts lie below [`Values::LARGEST`], reasons of absence at the top of
@@ -70,6 +92,11 @@ impl Values {
 
     pub(super) fn any(&self, of: &[Quantity]) -> bool {
         of.iter().any(|&quantity| self.get(quantity).is_ok())
+    }
+
+    /// Whether any is a process's: in a row without a PID such belong to the GPU's stand-in process.
+    pub(super) fn any_of_process(&self) -> bool {
+        self.any(&Quantity::OF_ENGINE) || self.any(&Quantity::OF_HOST)
     }
 }
 

@@ -18,8 +18,10 @@ pub(super) struct Moment {
     pub(super) kv: Option<f64>,
     pub(super) kv_pool: Option<f64>,
     pub(super) running: Option<f64>,
-    /// Requests that arrived in this second.
-    pub(super) arrivals: u32,
+    /// Requests that arrived in this second, where the engine counts them.
+    pub(super) arrivals: Option<u32>,
+    /// Requests that arrived so far, as the engine tells.
+    pub(super) served: Option<f64>,
     pub(super) leaked: f64,
     pub(super) events: Vec<EventKind>,
     /// Whether the sampler gets to see it.
@@ -48,6 +50,9 @@ pub(super) struct Course {
     base: f64,
     parts: Vec<Part>,
     scrape: Option<Scrape>,
+    /// The scraper's view of the number of requests.
+    counted: Option<Scrape>,
+    served: f64,
 }
 
 impl std::fmt::Debug for Course {
@@ -64,6 +69,10 @@ impl Course {
         }
         if let (Some(scrape), Some(kv)) = (&mut self.scrape, moment.kv) {
             moment.kv = Some(scrape.read(second, kv));
+        }
+        if let (Some(scrape), Some(arrivals)) = (&mut self.counted, moment.arrivals) {
+            self.served += f64::from(arrivals);
+            moment.served = Some(scrape.read(second, self.served));
         }
         moment
     }
@@ -143,7 +152,9 @@ impl<'a> Draft<'a> {
 
     /// The engine tells nothing: its counters vanish behind all parts so far.
     pub(super) fn uncounted(self) -> Self {
-        self.with(|now, _| (now.kv, now.kv_pool, now.running) = (None, None, None))
+        self.with(|now, _| {
+            (now.kv, now.kv_pool, now.running, now.arrivals) = (None, None, None, None);
+        })
     }
 
     /// From the onset on it leaks at an even pace, in whole granules of so many MiB.
@@ -192,6 +203,7 @@ impl<'a> Draft<'a> {
         if let Some(mut noise) = self.noise.take() {
             self.parts.insert(0, Box::new(move |now, dice| now.used += noise.next(dice)));
         }
-        (Course { base: self.base, parts: self.parts, scrape: self.scrape }, self.label)
+        let (scrape, counted) = (self.scrape.clone(), self.scrape);
+        (Course { base: self.base, parts: self.parts, scrape, counted, served: 0.0 }, self.label)
     }
 }

@@ -177,6 +177,8 @@ pub struct Point {
     pub running: Option<u32>,
     /// Requests waiting, where the engine tells.
     pub waiting: Option<u32>,
+    /// Requests that were admitted so far, where the engine tells.
+    pub served: Option<u64>,
     /// What happened since the sample before.
     pub events: Vec<EventKind>,
     /// What has leaked so far, in MiB: the truth, not for the detector.
@@ -224,6 +226,7 @@ impl Iterator for Trace {
                     kv_pool: moment.kv_pool.map(mib),
                     running: moment.running.map(|running| running as u32),
                     waiting: moment.running.map(|_| 0),
+                    served: moment.served.map(|served| served as u64),
                     events,
                     leaked_mib: moment.leaked,
                 });

@@ -57,7 +57,7 @@ pub(super) fn on_demand(draft: Draft<'_>, requests: Requests) -> Draft<'_> {
         let served = requests.step(now.second, dice);
         let kv = (served.tokens * mib_per_token).min(MOST_KV);
         now.used += kv + activation * served.running;
-        (now.kv, now.running, now.arrivals) = (Some(kv), Some(served.running), served.arrivals);
+        (now.kv, now.running, now.arrivals) = (Some(kv), Some(served.running), Some(served.arrivals));
     })
 }
 
@@ -133,7 +133,7 @@ fn reserved_pool(draft: Draft<'_>) -> Draft<'_> {
     let draft = draft.based_on(base).counted(KvSight::Pool).with(move |now, dice| {
         let served = requests.step(now.second, dice);
         now.kv = Some((served.tokens * mib_per_token).min(POOL));
-        (now.kv_pool, now.running) = (Some(POOL), Some(served.running));
+        (now.kv_pool, now.running, now.arrivals) = (Some(POOL), Some(served.running), Some(served.arrivals));
     });
     warming(draft, (100.0, 900.0), (900.0, 900.0))
 }
@@ -148,7 +148,7 @@ fn high_water(draft: Draft<'_>) -> Draft<'_> {
         let kv = served.tokens * mib_per_token;
         highest = highest.max(kv + activation * served.running);
         now.used += (highest * slack / 20.0).ceil() * 20.0;
-        (now.kv, now.running) = (Some(kv), Some(served.running));
+        (now.kv, now.running, now.arrivals) = (Some(kv), Some(served.running), Some(served.arrivals));
     })
 }
 
@@ -162,7 +162,7 @@ fn prefix_cache(draft: Draft<'_>) -> Draft<'_> {
         let fill = capacity * (now.second as f64 / filled_at).min(1.0);
         let kv = (served.tokens * mib_per_token + fill).min(capacity);
         now.used += kv + activation * served.running;
-        (now.kv, now.running) = (Some(kv), Some(served.running));
+        (now.kv, now.running, now.arrivals) = (Some(kv), Some(served.running), Some(served.arrivals));
     })
 }
 
@@ -201,7 +201,7 @@ fn per_request(draft: Draft<'_>) -> Draft<'_> {
     on_demand(draft, Requests::new(Talk::Chat, running, day)).labelled(onset, rate).uneven().with(
         move |now, _| {
             if now.since(onset).is_some() {
-                leaked += each * f64::from(now.arrivals);
+                leaked += each * f64::from(now.arrivals.unwrap_or(0));
             }
             now.leak((leaked / 2.0).floor() * 2.0);
         },

@@ -39,9 +39,14 @@ pub(super) const fn diagnosis(diagnosis: Diagnosis) -> Style {
         | Diagnosis::WarmingUp
         | Diagnosis::KvGrowth
         | Diagnosis::HighWater
-        | Diagnosis::Settling => Style::new().fg(Color::Cyan),
+        | Diagnosis::Settling
+        | Diagnosis::IdleHolder => Style::new().fg(Color::Cyan),
         Diagnosis::Leak | Diagnosis::KvPoolLeak | Diagnosis::HostLeak => LOUD.fg(Color::Red),
-        Diagnosis::SlopeChange | Diagnosis::NotReleased | Diagnosis::Orphan => LOUD.fg(Color::Yellow),
+        Diagnosis::SlopeChange
+        | Diagnosis::NotReleased
+        | Diagnosis::Orphan
+        | Diagnosis::Imbalance
+        | Diagnosis::Fragmented => LOUD.fg(Color::Yellow),
     }
 }
 

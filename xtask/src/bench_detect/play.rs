@@ -238,9 +238,11 @@ pub(super) fn observation<'a>(seq: u64, label: &Label, point: &'a Point) -> Obse
             kv_pool: told(point.kv_pool),
             running: told(point.running),
             waiting: told(point.waiting),
+            served: told(point.served),
             ..absent
         },
         owners: Err(Absent::NotSupported),
+        peers: Err(Absent::NotSupported),
         events: &point.events,
     }
 }
