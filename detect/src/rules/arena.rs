@@ -11,6 +11,8 @@ const MIN_UNUSED: f64 = 2048.0;
 const MIN_SHARE: f64 = 0.25;
 /// It must have grown by so much while it held that much unused, in MiB: what it has would have served otherwise.
 const MIN_GROWN: f64 = 256.0;
+/// What more was in use at some time, as a share of that growth: with more, something beside the pieces rises.
+const NEEDED: f64 = 0.1;
 /// For so long, in seconds.
 const HELD_S: f64 = 600.0;
 
@@ -52,7 +54,7 @@ impl Arena {
             severity: Severity::Warning,
             since,
             amount: bytes(taken - used),
-            accounts_for_rise: false,
+            accounts_for_rise: self.most_used - self.used < NEEDED * grown,
             evidence: vec![
                 Evidence::against("unused", taken - used, "MiB", allowed(taken)),
                 Evidence::new("taken", taken, "MiB"),
