@@ -1,5 +1,7 @@
 //! One detector a series: which series there are, what each is fed, and which end.
 
+mod ranks;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
@@ -9,8 +11,6 @@ use ebbtide_core::{
     SeriesPart, SeriesRef, Subject, Tick, WorldEvent,
 };
 use ebbtide_detect::{DetectConfig, Detector, Load, Observation};
-
-use super::ranks;
 
 /// The detectors of everything that is watched now.
 pub(super) struct Detectors {

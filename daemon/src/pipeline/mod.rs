@@ -5,7 +5,6 @@
 
 mod detectors;
 mod endings;
-mod ranks;
 mod status;
 mod timeline;
 
