@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use ebbtide_core::Ts;
 
 use crate::commands::db::{DbCommand, ImportArgs, instant};
+use crate::commands::engine::EngineArgs;
 use crate::commands::incidents::IncidentsArgs;
 use crate::commands::plan::PlanArgs;
 use crate::exit;
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     Plan(Box<PlanArgs>),
     /// See it work on this machine, without a GPU: a workload that leaks, and ebbtide finding it
     Demo(DemoArgs),
+    /// The embedded engine: a model, a paged KV cache, a load, and leaks on purpose
+    Engine(Box<EngineArgs>),
     /// A database: what it holds, whether it is sound, its values as CSV or JSON
     #[command(subcommand)]
     Db(DbCommand),

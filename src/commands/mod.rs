@@ -5,6 +5,7 @@ mod config;
 mod daemon;
 pub(crate) mod db;
 mod demo;
+pub(crate) mod engine;
 mod explain;
 mod import;
 pub(crate) mod incidents;
@@ -20,6 +21,7 @@ use crate::cli::{Command, ConfigCommand};
 /// # Errors
 /// Whatever the subcommand could not do.
 pub(crate) fn run(command: Command) -> anyhow::Result<u8> {
+    // tidy: table
     match command {
         Command::Daemon(args) => daemon::run(args),
         Command::Top(args) => top::run(&args),
@@ -28,6 +30,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<u8> {
         Command::Check(args) => check::run(args),
         Command::Plan(args) => plan::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Engine(args) => engine::run(&args),
         Command::Db(command) => db::run(command),
         Command::Import(args) => import::run(&args),
         Command::Incidents(args) => incidents::run(args),

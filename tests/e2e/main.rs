@@ -11,6 +11,7 @@ mod incidents;
 mod kill;
 mod plan;
 mod runner;
+mod serving;
 mod status;
 mod top;
 mod usage;
