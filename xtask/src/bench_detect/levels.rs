@@ -81,6 +81,7 @@ fn told(values: &[f64]) -> Vec<usize> {
             capacity: Ok(Bytes::from_mib(65_536)),
             load: Load::absent(Absent::NotSupported),
             owners: Err(Absent::NotSupported),
+            peers: Err(Absent::NotSupported),
             events: &[],
         });
         // When a finding resolves says nothing of when memory changed: that takes half a window to be sure of.
