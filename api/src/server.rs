@@ -1,7 +1,7 @@
 //! Answers over HTTP on a unix socket.
 //!
-//! `GET /v1/status`, `/v1/frames` (a stream of statuses), `/v1/findings`, `/v1/history` and `/healthz`. Whoever asks
-//! may be hostile: sizes, counts and times are bounded, and a refusal is JSON like any answer. A status is turned
+//! `GET /v1/status`, `/v1/frames` (a stream of statuses), `/v1/findings`, `/v1/history`, `/v1/series`,
+//! `/v1/histories` and `/healthz`. Whoever asks may be hostile: sizes, counts and times are bounded, and a refusal is JSON like any answer. A status is turned
 //! into JSON once, whatever number of clients asks for it; when nobody does it is not even made.
 
 mod bulletin;
@@ -19,21 +19,27 @@ use std::sync::Arc;
 use ebbtide_core::Tick;
 use tokio::sync::watch;
 
-use crate::wire::{History, HistoryQuery, Status};
+use crate::wire::{Histories, HistoriesQuery, History, HistoryQuery, SeriesEntry, SeriesQuery, Status};
 
 pub use connection::{HEADER_TIMEOUT, MAX_CONNECTIONS, MAX_REQUEST_HEAD_BYTES, SHUTDOWN_GRACE};
 pub use interest::Interest;
-pub use routes::{HISTORY_TIMEOUT, KEEP_ALIVE, MAX_POINTS, MAX_STREAMS};
+pub use routes::{HISTORY_TIMEOUT, KEEP_ALIVE, MAX_HISTORIES, MAX_POINTS, MAX_STREAMS};
 pub use socket::{BindError, Socket};
 
 /// Somebody who can look up the past.
 pub trait HistorySource: Send + Sync {
     /// Part of the history of one series.
-    fn history(&self, query: HistoryQuery) -> HistoryFuture<'_>;
+    fn history(&self, query: HistoryQuery) -> HistoryFuture<'_, History>;
+
+    /// The series that the history holds something of, in the order in which they were first seen.
+    fn series(&self, wanted: SeriesQuery) -> HistoryFuture<'_, Vec<SeriesEntry>>;
+
+    /// Part of the history of several series, [`HistoryError::TooMany`] where more than [`MAX_HISTORIES`] are wanted.
+    fn histories(&self, query: HistoriesQuery) -> HistoryFuture<'_, Histories>;
 }
 
 /// An answer of a [`HistorySource`] to come.
-pub type HistoryFuture<'a> = Pin<Box<dyn Future<Output = Result<History, HistoryError>> + Send + 'a>>;
+pub type HistoryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, HistoryError>> + Send + 'a>>;
 
 /// Why there is no history.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +50,11 @@ pub enum HistoryError {
     /// The look-up failed.
     #[error("the history could not be read: {0}")]
     Failed(String),
+    /// So many series are wanted that the answer would be none that somebody reads.
+    #[error(
+        "{0} series fulfil that, and at most {MAX_HISTORIES} are told of at once: ask for fewer, by metric or GPU"
+    )]
+    TooMany(usize),
 }
 
 /// What is served.

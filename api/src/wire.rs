@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ebbtide_core::{
-    Absent, Alert, Finding, GpuSample, HostSample, Judgement, Ledger, ProbeHealth, Reading, SeriesKey,
-    Severity, Tick, Ts,
+    Absent, Alert, Finding, GpuSample, GpuUuid, HostSample, Judgement, Ledger, Metric, Owner, ProbeHealth,
+    Reading, SeriesKey, Severity, Tick, Ts,
 };
 use serde::{Deserialize, Serialize};
 
@@ -117,6 +117,86 @@ pub struct HistoryQuery {
     pub to: Ts,
     /// At most so many points; more are thinned by keeping each span's smallest and largest value.
     pub points: u32,
+}
+
+/// Which series are wanted: those that fulfil everything that is said.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SeriesQuery {
+    /// On this GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuUuid>,
+    /// Of a process with this PID.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// Of this quantity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metric: Option<Metric>,
+    /// Of a process with this name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Of a process in this systemd unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    /// Of a process in a container whose id begins so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// Of a process in the pod of this name or uid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// Of a process in which this engine was found, in whichever case its name is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
+    /// Only those that are still read.
+    pub open: bool,
+}
+
+/// A series that the history holds something of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeriesEntry {
+    /// Its name, by which a history is asked for.
+    pub series: SeriesKey,
+    /// The name of its process, where it has one that is known.
+    pub name: Option<String>,
+    /// Whom its process belongs to.
+    pub owner: Owner,
+    /// The engine in its process, where one was found.
+    pub engine: Option<String>,
+    /// Whether it is still read; a process that ended has none that is.
+    pub open: bool,
+}
+
+/// Which part of the history of which series is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoriesQuery {
+    /// Which series.
+    pub wanted: SeriesQuery,
+    /// From this instant on.
+    pub from: Ts,
+    /// To this instant, exclusive.
+    pub to: Ts,
+    /// At most so many points of each, thinned as for [`HistoryQuery`].
+    pub points: u32,
+}
+
+/// Part of the history of several series.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Histories {
+    /// Each that was wanted, in the order in which they were first seen; one without a span has nothing of that time.
+    pub histories: Vec<SeriesHistory>,
+    /// Where ticks were made and could not be kept, in order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
+}
+
+/// A series, and part of its history.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SeriesHistory {
+    /// Which, and whose.
+    #[serde(flatten)]
+    pub entry: SeriesEntry,
+    /// Its spans in order of time.
+    pub spans: Vec<Span>,
 }
 
 /// Part of the history of one series.

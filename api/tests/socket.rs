@@ -10,12 +10,17 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ebbtide_api::client::SocketClient;
-use ebbtide_api::server::{Api, HistoryError, HistoryFuture, HistorySource, Interest, MAX_STREAMS, Socket};
-use ebbtide_api::wire::{GpuStatus, Health, History, HistoryQuery, Level, SCHEMA, Span, Status};
+use ebbtide_api::server::{
+    Api, HistoryError, HistoryFuture, HistorySource, Interest, MAX_HISTORIES, MAX_STREAMS, Socket,
+};
+use ebbtide_api::wire::{
+    GpuStatus, Health, Histories, HistoriesQuery, History, HistoryQuery, Level, SCHEMA, SeriesEntry,
+    SeriesHistory, SeriesQuery, Span, Status,
+};
 use ebbtide_api::{Client, ClientError};
 use ebbtide_core::{
     Absent, Bytes, DeviceMemory, GpuKind, GpuSample, GpuState, GpuUuid, HostSample, Ledger, MemorySource,
-    Metric, Percent, SeriesKey, Tick, Ts,
+    Metric, Owner, Percent, Pod, ProcKey, SeriesKey, Tick, Ts,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -69,7 +74,7 @@ fn status(seq: u64, padding: usize) -> Status {
 struct Echo;
 
 impl HistorySource for Echo {
-    fn history(&self, query: HistoryQuery) -> HistoryFuture<'_> {
+    fn history(&self, query: HistoryQuery) -> HistoryFuture<'_, History> {
         Box::pin(async move {
             if query.series.gpu.is_none() {
                 return Err(HistoryError::Unavailable("none is kept".into()));
@@ -78,6 +83,35 @@ impl HistorySource for Echo {
                 Span { at: query.from, min: None, max: Some(query.to.0), last: Some(query.points.into()) };
             Ok(History { series: query.series, spans: vec![span], gaps: Vec::new() })
         })
+    }
+
+    fn series(&self, wanted: SeriesQuery) -> HistoryFuture<'_, Vec<SeriesEntry>> {
+        Box::pin(async move { Ok(vec![entry(wanted)]) })
+    }
+
+    fn histories(&self, query: HistoriesQuery) -> HistoryFuture<'_, Histories> {
+        Box::pin(async move {
+            if query.wanted == SeriesQuery::default() {
+                return Err(HistoryError::TooMany(MAX_HISTORIES + 1));
+            }
+            let span =
+                Span { at: query.from, min: None, max: Some(query.to.0), last: Some(query.points.into()) };
+            let history = SeriesHistory { entry: entry(query.wanted), spans: vec![span] };
+            Ok(Histories { histories: vec![history], gaps: Vec::new() })
+        })
+    }
+}
+
+/// The series that a query describes, as far as a series can hold it.
+fn entry(wanted: SeriesQuery) -> SeriesEntry {
+    let proc = wanted.pid.map(|pid| ProcKey { pid, start_ticks: None });
+    let pod = wanted.pod.map(|uid| Pod { uid, name: None, namespace: None });
+    SeriesEntry {
+        series: SeriesKey { gpu: wanted.gpu, proc, metric: wanted.metric.unwrap_or(Metric::UsedBytes) },
+        name: wanted.name,
+        owner: Owner { unit: wanted.unit, container: wanted.container, pod },
+        engine: wanted.engine,
+        open: wanted.open,
     }
 }
 
@@ -148,6 +182,13 @@ impl Served {
 
     fn get(&self, target: &str) -> String {
         self.raw(&format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+    }
+
+    fn json<T: serde::de::DeserializeOwned>(&self, target: &str) -> T {
+        let answer = self.get(target);
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 "), "{answer}");
+        serde_json::from_str(body).unwrap()
     }
 
     fn end(self) {
@@ -276,6 +317,32 @@ fn history_is_asked_for_in_full_and_its_lack_is_told() {
 }
 
 #[test]
+fn series_and_their_histories_are_asked_for_by_whom_they_belong_to() {
+    let served = Served::with(status(1, 1));
+    let wanted = "gpu=GPU%20a&pid=7&metric=process-bytes&name=python&unit=vllm.service&container=0f\
+        &pod=abc&engine=vLLM&open=true";
+    let expected = entry(SeriesQuery {
+        gpu: Some(GpuUuid::new("GPU a")),
+        pid: Some(7),
+        metric: Some(Metric::ProcessBytes),
+        name: Some("python".into()),
+        unit: Some("vllm.service".into()),
+        container: Some("0f".into()),
+        pod: Some("abc".into()),
+        engine: Some("vLLM".into()),
+        open: true,
+    });
+    let listed: Vec<SeriesEntry> = served.json(&format!("/v1/series?{wanted}"));
+    assert_eq!(listed, std::slice::from_ref(&expected));
+    assert_eq!(served.json::<Vec<SeriesEntry>>("/v1/series"), [entry(SeriesQuery::default())]);
+    let told: Histories = served.json(&format!("/v1/histories?{wanted}&from_ms=5&to_ms=70&points=999999999"));
+    let span = Span { at: Ts(5), min: None, max: Some(70), last: Some(2_000) };
+    let history = SeriesHistory { entry: expected, spans: vec![span] };
+    assert_eq!(told, Histories { histories: vec![history], gaps: Vec::new() });
+    served.end();
+}
+
+#[test]
 fn refusals_are_json_and_say_what_to_do() {
     let served = Served::with(status(1, 1));
     for (target, code, reason) in [
@@ -286,6 +353,10 @@ fn refusals_are_json_and_say_what_to_do() {
         ("/v1/history?metric=used-bytes&from_ms=9&to_ms=9", 400, "from_ms must be smaller"),
         ("/v1/history?metric=used-bytes&from_ms=99999999999999999999", 400, "from_ms"),
         ("/v1/history?metric=used-bytes&start_ticks=4", 400, "give that too"),
+        ("/v1/series?units=vllm.service", 400, "unknown field `units`"),
+        ("/v1/series?metric=memory", 400, "used-bytes"),
+        ("/v1/histories?unit=vllm.service&from_ms=9&to_ms=9", 400, "from_ms must be smaller"),
+        ("/v1/histories", 400, "ask for fewer"),
     ] {
         let answer = served.get(target);
         assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{target}: {answer}");

@@ -51,4 +51,7 @@ pub struct ProcessCard {
     pub key: ProcKey,
     /// What did not change while it lived.
     pub info: Arc<ProcInfo>,
+    /// The engine in it, as its makers write it; `None` where none was found, or not yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
 }

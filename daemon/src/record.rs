@@ -17,7 +17,14 @@ use ebbtide_core::{
 #[derive(Debug, Default)]
 pub struct Recorder {
     gpus: BTreeMap<GpuUuid, u64>,
-    processes: BTreeMap<ProcKey, u64>,
+    processes: BTreeMap<ProcKey, Introduced>,
+}
+
+/// A process as it was introduced last.
+#[derive(Debug)]
+struct Introduced {
+    seq: u64,
+    engine: Option<String>,
 }
 
 /// Cards are written again after so many ticks: the tick that had them may have been dropped while nothing could be
@@ -29,9 +36,10 @@ impl Recorder {
     /// The record of one frame.
     pub fn record(&mut self, frame: &Frame) -> TickRecord {
         let sample = &frame.sample;
-        let is_recent = |introduced: u64| sample.tick.seq.saturating_sub(introduced) < INTRODUCE_AGAIN_TICKS;
-        self.gpus.retain(|_, introduced| is_recent(*introduced));
-        self.processes.retain(|_, introduced| is_recent(*introduced));
+        let since = |introduced: u64| sample.tick.seq.saturating_sub(introduced);
+        self.gpus.retain(|_, introduced| since(*introduced) < INTRODUCE_AGAIN_TICKS);
+        // Longer than until they are introduced again, so that an engine that falls silent is still known then.
+        self.processes.retain(|_, introduced| since(introduced.seq) < 2 * INTRODUCE_AGAIN_TICKS);
         let mut record =
             TickRecord { tick: sample.tick, points: Vec::new(), gpus: Vec::new(), processes: Vec::new() };
         for (gpu, ledger) in sample.gpus.iter().zip(&frame.ledgers) {
@@ -58,11 +66,26 @@ impl Recorder {
         }
     }
 
-    fn process(&mut self, gpu: &GpuSample, process: &ProcSample, record: &mut TickRecord) {
-        if let Entry::Vacant(unknown) = self.processes.entry(process.key) {
-            unknown.insert(record.tick.seq);
-            record.processes.push(ProcessCard { key: process.key, info: Arc::clone(&process.info) });
+    /// At once when it or its engine is met for the first time, and again now and then.
+    fn process_card(&mut self, process: &ProcSample, record: &mut TickRecord) {
+        let seq = record.tick.seq;
+        let known = self.processes.get(&process.key);
+        let report = process.engine.as_ref().and_then(|engine| engine.report.as_ref());
+        let engine =
+            report.map(|report| &report.engine).or_else(|| known.and_then(|known| known.engine.as_ref()));
+        let is_known = known.is_some_and(|known| {
+            seq.saturating_sub(known.seq) < INTRODUCE_AGAIN_TICKS && known.engine.as_ref() == engine
+        });
+        if !is_known {
+            let engine = engine.cloned();
+            let info = Arc::clone(&process.info);
+            record.processes.push(ProcessCard { key: process.key, info, engine: engine.clone() });
+            self.processes.insert(process.key, Introduced { seq, engine });
         }
+    }
+
+    fn process(&mut self, gpu: &GpuSample, process: &ProcSample, record: &mut TickRecord) {
+        self.process_card(process, record);
         let mut push =
             |metric, value| record.points.push(point(Some(&gpu.uuid), Some(process.key), metric, value));
         push(Metric::ProcessBytes, bytes(process.memory));
@@ -252,7 +275,7 @@ fn read(values: &Values, metric: Metric) -> Reading<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebbtide_core::{Tick, Ts};
+    use ebbtide_core::{EngineReport, Tick, Ts};
     use proptest::prelude::*;
 
     /// What the detector reads of a sample.
@@ -339,6 +362,35 @@ mod tests {
             prop_assert_eq!(judged(&replayed), judged(&sample));
             prop_assert_eq!(replayed.host.total, sample.host.total);
         }
+    }
+
+    #[test]
+    fn an_engine_is_told_when_it_is_found_and_is_not_forgotten_when_it_falls_silent() {
+        let report = Arc::new(EngineReport::absent("vLLM", "127.0.0.1:8000", Absent::NotYet));
+        let talking = EngineSample { report: Some(report), ..EngineSample::absent(Absent::NotYet) };
+        let mut recorder = Recorder::default();
+        let mut told = |seq: u64, engine: Option<&EngineSample>| {
+            let tick = Tick { seq, at: Ts(5), mono_ms: 5 };
+            let process = ProcSample {
+                key: ProcKey { pid: 7, start_ticks: Some(77) },
+                memory: Ok(Bytes(1)),
+                kinds: ProcKinds::default(),
+                liveness: Liveness::Alive,
+                info: Arc::new(ProcInfo::absent(Absent::NotYet)),
+                rss: Err(Absent::NotYet),
+                host_limit: Err(Absent::NotSupported),
+                engine: engine.cloned(),
+            };
+            let mut record = TickRecord { tick, points: vec![], gpus: vec![], processes: vec![] };
+            recorder.process_card(&process, &mut record);
+            record.processes.pop().map(|card| card.engine)
+        };
+        let vllm = || Some("vLLM".to_owned());
+        assert_eq!(told(1, None), Some(None));
+        assert_eq!(told(2, None), None);
+        assert_eq!(told(3, Some(&talking)), Some(vllm()));
+        assert_eq!(told(4, None), None);
+        assert_eq!(told(3 + INTRODUCE_AGAIN_TICKS, None), Some(vllm()));
     }
 
     proptest! {

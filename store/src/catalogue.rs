@@ -1,5 +1,6 @@
 //! Which number stands for which series, and who the GPUs and processes in them are.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use ebbtide_core::{Point, SeriesKey, TickRecord};
@@ -7,6 +8,7 @@ use sqlx::Row as _;
 use sqlx::sqlite::SqliteConnection;
 
 use crate::codec::{Row, SeriesId};
+use crate::names::StoredProcess;
 
 /// A series' `seen_seq` may lag behind its newest value by fewer ticks than this: one write an hour at one tick a
 /// second, instead of one a tick.
@@ -127,6 +129,8 @@ pub(crate) async fn introduce(conn: &mut SqliteConnection, record: &TickRecord) 
         .await?;
     }
     for process in &record.processes {
+        let info = Cow::Borrowed(&*process.info);
+        let body = StoredProcess { info, engine: process.engine.as_deref().map(Cow::Borrowed) };
         sqlx::query(
             "INSERT INTO process (pid, start_ticks, introduced_seq, info) VALUES (?, ?, ?, ?)
              ON CONFLICT (pid, coalesce(start_ticks, -1)) DO UPDATE
@@ -135,7 +139,7 @@ pub(crate) async fn introduce(conn: &mut SqliteConnection, record: &TickRecord) 
         .bind(process.key.pid)
         .bind(process.key.start_ticks.map(u64::cast_signed))
         .bind(record.tick.seq.cast_signed())
-        .bind(crate::json::text(&*process.info)?)
+        .bind(crate::json::text(&body)?)
         .execute(&mut *conn)
         .await?;
     }

@@ -1,9 +1,12 @@
 //! Which series there are.
 
+use std::borrow::Cow;
+
 use ebbtide_core::{GpuUuid, Metric, Owner, ProcInfo, ProcKey, SeriesKey};
 use sqlx::sqlite::SqliteConnection;
 
 use crate::json;
+use crate::names::StoredProcess;
 
 /// Series returned at once, the newest: more than a screen lists or a person reads.
 const MAX_SERIES: i64 = 10_000;
@@ -25,6 +28,8 @@ pub struct SeriesFilter {
     pub container: Option<String>,
     /// Of a process in the pod of this name or uid.
     pub pod: Option<String>,
+    /// Of a process in which this engine was found, in whichever case its name is written.
+    pub engine: Option<String>,
     /// Only those that are still read.
     pub open: bool,
 }
@@ -38,6 +43,8 @@ pub struct StoredSeries {
     pub name: Option<String>,
     /// Whom its process belongs to.
     pub owner: Owner,
+    /// The engine in its process, where one was found.
+    pub engine: Option<String>,
     /// Whether it was in the newest ticks; a process that ended has none that is.
     pub open: bool,
 }
@@ -57,6 +64,9 @@ impl SeriesFilter {
             })
             && (is(&self.pod, pod.map(|pod| &pod.uid))
                 || is(&self.pod, pod.and_then(|pod| pod.name.as_ref())))
+            && self.engine.as_deref().is_none_or(|wanted| {
+                series.engine.as_deref().is_some_and(|found| found.eq_ignore_ascii_case(wanted))
+            })
     }
 }
 
@@ -81,7 +91,8 @@ pub(crate) async fn list(
     .fetch_all(conn)
     .await?;
     let series = rows.into_iter().rev().filter_map(|(gpu, pid, start_ticks, metric, open, info)| {
-        let info: Option<ProcInfo> = info.and_then(|info| json::value("process", &info));
+        let stored: Option<StoredProcess<'_>> = info.and_then(|info| json::value("process", &info));
+        let (info, engine) = stored.map(|stored| (stored.info.into_owned(), stored.engine)).unzip();
         let proc = pid.map(|pid| ProcKey { pid, start_ticks: start_ticks.map(i64::cast_unsigned) });
         Some(StoredSeries {
             // What a later build has added is left out.
@@ -90,8 +101,9 @@ pub(crate) async fn list(
                 proc,
                 metric: Metric::from_name(&metric)?,
             },
-            name: info.as_ref().and_then(|info| info.name.clone().ok()),
+            name: info.as_ref().and_then(|info: &ProcInfo| info.name.clone().ok()),
             owner: info.map(|info| info.owner).unwrap_or_default(),
+            engine: engine.flatten().map(Cow::into_owned),
             open,
         })
     });

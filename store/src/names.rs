@@ -1,8 +1,11 @@
 //! What the numbers in blobs stand for, looked up as they turn up.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use ebbtide_core::{GpuCard, GpuKind, GpuUuid, Metric, ProcInfo, ProcKey, ProcessCard, SeriesKey};
+use serde::{Deserialize, Serialize};
 use sqlx::sqlite::SqliteConnection;
 
 use crate::chunk::WindowId;
@@ -16,6 +19,15 @@ pub(crate) struct Names {
     series: HashMap<SeriesId, Option<SeriesKey>>,
     gpus: HashSet<GpuUuid>,
     processes: HashSet<ProcKey>,
+}
+
+/// The body of a row of `process`: the engine stands among what else is known. Rows of before it was kept have none.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StoredProcess<'a> {
+    #[serde(flatten)]
+    pub(crate) info: Cow<'a, ProcInfo>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) engine: Option<Cow<'a, str>>,
 }
 
 /// A row of `series`: id, GPU, PID, start ticks, metric.
@@ -118,7 +130,7 @@ async fn process_card(conn: &mut SqliteConnection, key: ProcKey) -> Result<Optio
             .fetch_optional(conn)
             .await?;
     Ok(info.and_then(|info| {
-        let info: ProcInfo = json::value("process", &info)?;
-        Some(ProcessCard { key, info: info.into() })
+        let StoredProcess { info, engine } = json::value("process", &info)?;
+        Some(ProcessCard { key, info: Arc::new(info.into_owned()), engine: engine.map(Cow::into_owned) })
     }))
 }

@@ -1,23 +1,25 @@
 //! What is asked for, and what is answered.
 
+mod past;
+
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use ebbtide_core::{Finding, GpuUuid, Metric, ProcKey, SeriesKey, Tick, Ts, text};
-use serde::Deserialize;
+use ebbtide_core::{Finding, Tick};
 use tokio::sync::{Semaphore, watch};
 
 use super::bulletin::Bulletin;
 use super::freshness::{Freshness, Stale, outdated};
 use super::{Api, HistoryError, HistorySource, Interest};
-use crate::wire::{HistoryQuery, Refusal, Status};
+use crate::wire::{Refusal, Status};
+
+pub use past::{HISTORY_TIMEOUT, MAX_HISTORIES, MAX_POINTS};
 
 /// Streams at a time. Each is a dashboard that somebody looks at.
 pub const MAX_STREAMS: usize = 64;
@@ -25,20 +27,11 @@ pub const MAX_STREAMS: usize = 64;
 /// How long a stream says nothing before it says that it is alive.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// How long a look into the history may take.
-pub const HISTORY_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// How long the making of a status may take: it takes a millisecond, behind a tick that is being kept.
 const MAKING: Duration = Duration::from_secs(5);
 
-/// The most points of an answer: several for each column of the widest screen.
-pub const MAX_POINTS: u32 = 10_000;
-
-/// Points, and the span before `to_ms`, when none are asked for.
-const DEFAULT_POINTS: u32 = 600;
-const DEFAULT_SPAN_MS: i64 = 3_600_000;
-
-const ENDPOINTS: &str = "/v1/status, /v1/frames, /v1/findings, /v1/history and /healthz";
+const ENDPOINTS: &str =
+    "/v1/status, /v1/frames, /v1/findings, /v1/history, /v1/series, /v1/histories and /healthz";
 
 /// What every answer is made from.
 #[derive(Clone)]
@@ -82,7 +75,9 @@ pub(super) fn router(api: Api, freshness: Arc<Mutex<Freshness>>, stopped: watch:
         .route("/v1/status", get(status))
         .route("/v1/frames", get(frames))
         .route("/v1/findings", get(findings))
-        .route("/v1/history", get(history))
+        .route("/v1/history", get(past::history))
+        .route("/v1/series", get(past::series))
+        .route("/v1/histories", get(past::histories))
         .route("/healthz", get(healthz))
         .fallback(async || Refused::not_found())
         .method_not_allowed_fallback(async || Refused::method_not_allowed())
@@ -128,6 +123,7 @@ impl From<HistoryError> for Refused {
         let status = match error {
             HistoryError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
             HistoryError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            HistoryError::TooMany(_) => StatusCode::BAD_REQUEST,
         };
         Self(status, error.to_string())
     }
@@ -168,59 +164,4 @@ async fn healthz(State(sources): State<Sources>) -> Result<Json<serde_json::Valu
         Ok(age) => Ok(Json(serde_json::json!({ "age_ms": age.as_millis() as u64 }))),
         Err(stale) => Err(Refused(StatusCode::SERVICE_UNAVAILABLE, stale.to_string())),
     }
-}
-
-/// The query of `/v1/history`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct HistoryParams {
-    gpu: Option<String>,
-    pid: Option<u32>,
-    start_ticks: Option<u64>,
-    metric: String,
-    from_ms: Option<i64>,
-    to_ms: Option<i64>,
-    points: Option<u32>,
-}
-
-impl HistoryParams {
-    fn query(self, now: Ts) -> Result<HistoryQuery, Refused> {
-        let Some(metric) = Metric::from_name(&self.metric) else {
-            let names = Metric::ALL.map(Metric::name).join(", ");
-            return Err(Refused::bad_request(format!("metric is none of {names}")));
-        };
-        if self.start_ticks.is_some() && self.pid.is_none() {
-            return Err(Refused::bad_request("start_ticks belongs to a pid: give that too".to_owned()));
-        }
-        let to = self.to_ms.map_or(now, Ts);
-        let from = self.from_ms.map_or(to.plus_ms(-DEFAULT_SPAN_MS), Ts);
-        if from >= to {
-            return Err(Refused::bad_request("from_ms must be smaller than to_ms".to_owned()));
-        }
-        let proc = self.pid.map(|pid| ProcKey { pid, start_ticks: self.start_ticks });
-        let series = SeriesKey { gpu: self.gpu.as_deref().map(GpuUuid::new), proc, metric };
-        let points = self.points.unwrap_or(DEFAULT_POINTS).clamp(1, MAX_POINTS);
-        Ok(HistoryQuery { series, from, to, points })
-    }
-}
-
-async fn history(
-    State(sources): State<Sources>,
-    params: Result<Query<HistoryParams>, QueryRejection>,
-) -> Result<Response, Refused> {
-    let Query(params) = params.map_err(|error| Refused::bad_request(text::clean(&error.body_text())))?;
-    let query = params.query(now())?;
-    let history =
-        tokio::time::timeout(HISTORY_TIMEOUT, sources.history.history(query)).await.map_err(|_| {
-            let seconds = HISTORY_TIMEOUT.as_secs();
-            let reason = format!("the history did not answer within {seconds} s: ask for a shorter span");
-            Refused(StatusCode::GATEWAY_TIMEOUT, reason)
-        })??;
-    Ok(Json(history).into_response())
-}
-
-/// Only the default of `to_ms`: nothing is judged by this clock.
-fn now() -> Ts {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Ts(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

@@ -213,6 +213,9 @@ async fn series_are_found_by_whom_they_belong_to_and_close_when_they_end() {
     let unit = |unit: &str| SeriesFilter { unit: Some(unit.into()), ..SeriesFilter::default() };
     assert_eq!(of(unit("vllm.service")).await, [(held(0, 7), true), (held(0, 1000), false)]);
     assert_eq!(of(unit("other.service")).await, []);
+    let engine = |name: &str| SeriesFilter { engine: Some(name.into()), ..SeriesFilter::default() };
+    assert_eq!(of(engine("vllm")).await, [(held(0, 7), true)]);
+    assert_eq!(of(engine("SGLang")).await, []);
     let pid = SeriesFilter { pid: Some(1000), ..SeriesFilter::default() };
     assert_eq!(of(pid).await, [(held(0, 1000), false)]);
     let gpu = SeriesFilter { gpu: Some(records::uuid(1)), ..SeriesFilter::default() };
