@@ -64,7 +64,7 @@ pub(crate) fn process_card(pid: u32) -> ProcessCard {
         owner: Owner { unit: Some("vllm.service".into()), ..Owner::default() },
         ..ProcInfo::absent(Absent::NotYet)
     };
-    ProcessCard { key: process(pid), info: info.into(), engine: (pid == 7).then(|| "vLLM".into()) }
+    ProcessCard { key: process(pid), info: info.into(), engine: None }
 }
 
 /// A leak in process 14 of a GPU.

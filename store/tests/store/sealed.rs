@@ -1,6 +1,6 @@
 //! Windows and rollups: what has left the tail is still the same.
 
-use ebbtide_core::{Metric, Point, SeriesKey, TickRecord, Ts};
+use ebbtide_core::{Metric, Point, ProcessCard, SeriesKey, TickRecord, Ts};
 use ebbtide_store::{Compaction, Error, Overview, SeriesFilter, Span, Writer};
 use proptest::prelude::*;
 
@@ -200,7 +200,9 @@ async fn series_are_found_by_whom_they_belong_to_and_close_when_they_end() {
     for seq in 1..=2_200 {
         let mut record = record(seq);
         if seq == 1 {
-            record.processes = vec![records::process_card(7), records::process_card(1000)];
+            let engine = Some("vLLM".into());
+            let serving = ProcessCard { engine, ..records::process_card(7) };
+            record.processes = vec![serving, records::process_card(1000)];
         }
         writer.append(&record).await.unwrap();
     }
