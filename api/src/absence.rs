@@ -116,12 +116,16 @@ fn of_process(at: &str, process: &mut ProcSample, visit: &mut Visit<'_>) {
 }
 
 fn of_engine(at: &str, engine: &mut EngineSample, visit: &mut Visit<'_>) {
-    let readings: [(&str, &mut dyn Slot); 5] = [
+    let readings: [(&str, &mut dyn Slot); 9] = [
         ("kv_used", &mut engine.kv_used),
         ("kv_cached", &mut engine.kv_cached),
         ("kv_pool", &mut engine.kv_pool),
         ("running", &mut engine.running),
         ("waiting", &mut engine.waiting),
+        ("served", &mut engine.served),
+        ("tokens", &mut engine.tokens),
+        ("arena", &mut engine.arena),
+        ("arena_used", &mut engine.arena_used),
     ];
     readings.into_iter().for_each(|(name, reading)| visit(&format!("{at}/{name}"), reading));
 }
