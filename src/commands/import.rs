@@ -6,7 +6,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use ebbtide_core::{Bytes, Frame, GpuCard, GpuKind, GpuUuid, Point, SeriesKey, Tick, TickRecord, Ts};
+use ebbtide_core::{
+    Absent, Bytes, Frame, GpuCard, GpuKind, GpuUuid, ProcInfo, ProcKey, ProcessCard, SeriesKey, Tick,
+    TickRecord, Ts,
+};
 use ebbtide_daemon::record::Recorder;
 use ebbtide_probe::recorded::{self, ExportedFile, ExportedValue, Options, Recording};
 use ebbtide_store::{Overview, StoreConfig, Writer};
@@ -148,11 +151,12 @@ struct ExportedTicks<'a> {
     file: ExportedFile<'a>,
     ahead: Option<ExportedValue>,
     gpus: BTreeSet<GpuUuid>,
+    processes: BTreeSet<ProcKey>,
 }
 
 impl<'a> ExportedTicks<'a> {
     fn new(file: ExportedFile<'a>) -> Self {
-        Self { file, ahead: None, gpus: BTreeSet::new() }
+        Self { file, ahead: None, gpus: BTreeSet::new(), processes: BTreeSet::new() }
     }
 
     fn fetch(&mut self) -> std::io::Result<Option<ExportedValue>> {
@@ -166,32 +170,39 @@ impl<'a> ExportedTicks<'a> {
         let Some(first) = self.fetch()? else { return Ok(None) };
         let tick = Tick { seq: 0, at: first.at, mono_ms: 0 };
         let mut series: BTreeSet<SeriesKey> = BTreeSet::new();
-        let mut points: Vec<Point> = Vec::new();
+        let mut record = TickRecord { tick, points: Vec::new(), gpus: Vec::new(), processes: Vec::new() };
         self.ahead = Some(first);
         while let Some(value) = self.fetch()? {
-            let is_next = value.at != tick.at || points.len() >= MAX_TICK_VALUES;
+            let is_next = value.at != tick.at || record.points.len() >= MAX_TICK_VALUES;
             if is_next || !series.insert(value.point.series.clone()) {
                 self.ahead = Some(value);
                 break;
             }
-            points.push(value.point);
+            self.introduce(&value, &mut record);
+            record.points.push(value.point);
         }
-        let gpus = self.introduce(&points);
-        Ok(Some(TickRecord { tick, points, gpus, processes: Vec::new() }))
+        Ok(Some(record))
     }
 
-    /// Cards of GPUs that come for the first time. An exported file has no names, so a GPU is called by its identity.
-    fn introduce(&mut self, points: &[Point]) -> Vec<GpuCard> {
-        let mut cards = Vec::new();
-        for uuid in points.iter().filter_map(|point| point.series.gpu.as_ref()) {
-            if !self.gpus.contains(uuid) {
-                let index = u32::try_from(self.gpus.len()).unwrap_or(u32::MAX);
-                let name = Arc::from(uuid.as_str());
-                cards.push(GpuCard { uuid: uuid.clone(), index, name, kind: GpuKind::Discrete });
-                self.gpus.insert(uuid.clone());
-            }
+    /// Introduces the GPU and the process of a value where they come for the first time. A GPU that the file does not
+    /// name is called by its identity, and counted.
+    fn introduce(&mut self, value: &ExportedValue, record: &mut TickRecord) {
+        let SeriesKey { gpu, proc, .. } = &value.point.series;
+        if let Some(uuid) = gpu.as_ref().filter(|uuid| !self.gpus.contains(*uuid)) {
+            record.gpus.push(value.gpu.clone().unwrap_or_else(|| GpuCard {
+                uuid: uuid.clone(),
+                index: u32::try_from(self.gpus.len()).unwrap_or(u32::MAX),
+                name: Arc::from(uuid.as_str()),
+                kind: GpuKind::Discrete,
+            }));
+            self.gpus.insert(uuid.clone());
         }
-        cards
+        if let (Some(key), Some(name)) = (*proc, &value.process)
+            && self.processes.insert(key)
+        {
+            let info = ProcInfo { name: Ok(name.clone()), ..ProcInfo::absent(Absent::NotYet) };
+            record.processes.push(ProcessCard { key, info: info.into(), engine: None });
+        }
     }
 }
 

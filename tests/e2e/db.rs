@@ -5,7 +5,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use ebbtide_core::{GpuUuid, Metric, Point, ProcKey, SeriesKey, Tick, TickRecord, Ts};
+use ebbtide_core::{
+    Absent, GpuCard, GpuKind, GpuUuid, Metric, Point, ProcInfo, ProcKey, ProcessCard, SeriesKey, Tick,
+    TickRecord, Ts,
+};
 use ebbtide_store::Writer;
 
 use crate::runner::{World, stderr, stdout};
@@ -43,13 +46,24 @@ fn history(path: &Path, seed: u64) {
             at += if dice.u32(0..1000) == 0 { dice.i64(-3_600_000..3_600_000) } else { dice.i64(900..1100) };
             let points = points(&mut dice, seq);
             let tick = Tick { seq, at: Ts(at), mono_ms: seq * 1000 };
-            writer
-                .append(&TickRecord { tick, points, gpus: Vec::new(), processes: Vec::new() })
-                .await
-                .unwrap();
+            let (gpus, processes) = cards(seq, &points);
+            writer.append(&TickRecord { tick, points, gpus, processes }).await.unwrap();
         }
         writer.close().await;
     });
+}
+
+/// One GPU has a name, the other none, and half of the processes have one.
+fn cards(seq: u64, points: &[Point]) -> (Vec<GpuCard>, Vec<ProcessCard>) {
+    let uuid = GpuUuid::new("GPU-1");
+    let card = GpuCard { uuid, index: 3, name: "odd, \"card\"".into(), kind: GpuKind::Unified };
+    let keys = points.iter().filter_map(|point| point.series.proc).filter(|key| key.pid.is_multiple_of(2));
+    let processes = keys.map(|key| {
+        let name = Ok(format!("worker {}", key.pid));
+        let info = ProcInfo { name, ..ProcInfo::absent(Absent::NotYet) };
+        ProcessCard { key, info: info.into(), engine: None }
+    });
+    ((seq == 1).then_some(card).into_iter().collect(), processes.collect())
 }
 
 fn points(dice: &mut fastrand::Rng, seq: u64) -> Vec<Point> {
@@ -79,6 +93,8 @@ fn an_export_that_is_imported_exports_the_same_again() {
         history(&first, seed);
         let csv = export(&world, &first);
         assert!(csv.lines().count() as u64 > TICKS * 5, "one line a value");
+        let names = ",3,\"odd, \"\"card\"\"\",unified,worker 2\n";
+        assert!(csv.contains(names) && !csv.contains("worker 1\n"), "seed {seed}");
         let second = import(&world, &csv, "second.db");
         assert_eq!(export(&world, &second), csv, "seed {seed}");
         let json = done(&run(&world, &["db", "export", "--format", "jsonl"], &first));
@@ -242,7 +258,7 @@ fn what_prometheus_has_kept_is_judged_and_imported() {
     assert_ne!(report["series"][0]["diagnosis"], "steady", "{report}");
     let csv = done(&run(&world, &["db", "export", "--series", "used-bytes"], &into));
     assert_eq!(csv.lines().count(), 181);
-    let first = format!("2026-09-21T14:13:20Z,GPU-1,,,used-bytes,{}", 20_000_u64 << 20);
+    let first = format!("2026-09-21T14:13:20Z,GPU-1,,,used-bytes,{},0,,discrete,", 20_000_u64 << 20);
     assert_eq!(csv.lines().nth(1), Some(first.as_str()));
     let again = world.write("month.csv", &export(&world, &into));
     let again: serde_json::Value =

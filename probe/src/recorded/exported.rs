@@ -1,18 +1,19 @@
 //! What `ebbtide db export` writes: one line a value, as CSV under a header or as JSON.
 //!
 //! ```text
-//! time,gpu,pid,start_ticks,metric,value
-//! 2026-11-30T03:00:00.125Z,GPU-1,,,used-bytes,1073741824
-//! 2026-11-30T03:00:00.125Z,GPU-1,4711,88123,process-bytes,
+//! time,gpu,pid,start_ticks,metric,value,gpu_index,gpu_name,gpu_kind,process
+//! 2026-11-30T03:00:00.125Z,GPU-1,,,used-bytes,1073741824,0,NVIDIA H200,discrete,
+//! 2026-11-30T03:00:00.125Z,GPU-1,4711,88123,process-bytes,,0,NVIDIA H200,discrete,python3
 //! ```
 //!
+//! The last four are empty where nobody knows them; a file may end its lines before them.
 //! An empty cell is NULL, and a value that is NULL was asked for and absent. Units are in the names of the metrics.
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, Write};
 
 use ebbtide_core::text::clean;
-use ebbtide_core::{GpuUuid, Metric, Point, ProcKey, SeriesKey, Ts};
+use ebbtide_core::{GpuCard, GpuKind, GpuUuid, Metric, Point, ProcKey, SeriesKey, Ts};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +21,10 @@ use super::delimited::split;
 use super::lines::{Ending, Lines};
 
 /// The first line of an exported CSV.
-pub const EXPORT_HEADER: &str = "time,gpu,pid,start_ticks,metric,value";
+pub const EXPORT_HEADER: &str = "time,gpu,pid,start_ticks,metric,value,gpu_index,gpu_name,gpu_kind,process";
+
+/// How the first line of every exported CSV begins, with columns for names or without.
+const HEADER_BEGINS: &str = "time,gpu,pid,start_ticks,metric,value";
 
 /// One line of an exported file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +33,15 @@ pub struct ExportedValue {
     pub at: Ts,
     /// Series and value.
     pub point: Point,
+    /// What is known of the GPU.
+    pub gpu: Option<GpuCard>,
+    /// The name of the process, where it is known.
+    pub process: Option<String>,
+}
+
+/// Whether a line is the first of an exported CSV.
+pub(super) fn is_header(line: &str) -> bool {
+    line.strip_prefix(HEADER_BEGINS).is_some_and(|rest| rest.is_empty() || rest.starts_with(','))
 }
 
 /// The values of an exported file, in its order; no more than a line of it is in memory.
@@ -42,7 +55,7 @@ impl<'a> ExportedFile<'a> {
     /// Whether a file that begins so is an exported one.
     #[must_use]
     pub fn begins(bytes: &[u8]) -> bool {
-        bytes.starts_with(EXPORT_HEADER.as_bytes()) || bytes.starts_with(b"{\"time\":")
+        bytes.starts_with(HEADER_BEGINS.as_bytes()) || bytes.starts_with(b"{\"time\":")
     }
 
     /// Begins to read one.
@@ -79,8 +92,8 @@ impl Iterator for ExportedFile<'_> {
             if let Some(value) = self.value(ending) {
                 return Some(Ok(value));
             }
-            self.skipped +=
-                u64::from(!self.raw.is_empty() && self.raw.trim_ascii() != EXPORT_HEADER.as_bytes());
+            let is_value = !self.raw.is_empty() && !self.raw.starts_with(HEADER_BEGINS.as_bytes());
+            self.skipped += u64::from(is_value);
         }
     }
 }
@@ -94,6 +107,14 @@ struct Line<'a> {
     start_ticks: Option<u64>,
     metric: Metric,
     value: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gpu_index: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gpu_name: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gpu_kind: Option<GpuKind>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    process: Option<Cow<'a, str>>,
 }
 
 impl ExportedValue {
@@ -104,10 +125,19 @@ impl ExportedValue {
             return serde_json::from_str::<Line<'_>>(line).ok()?.value();
         }
         let fields = split(line, ',').ok()?;
-        let [time, gpu, pid, start_ticks, metric, value] = fields.as_slice() else { return None };
+        let ([time, gpu, pid, start_ticks, metric, value], [gpu_index, gpu_name, gpu_kind, process]) =
+            match fields.as_slice() {
+                [head @ .., a, b, c, d] if head.len() == 6 => (head.try_into().ok()?, [*a, *b, *c, *d]),
+                head => (head.try_into().ok()?, [""; 4]),
+            };
+        let text = |field: &'_ str| (!field.is_empty()).then(|| unquoted(field).into_owned().into());
         let line = Line {
-            time: Cow::Borrowed(*time),
-            gpu: (!gpu.is_empty()).then(|| unquoted(gpu)),
+            time: Cow::Borrowed(time),
+            gpu: text(gpu),
+            gpu_index: cell(gpu_index)?,
+            gpu_name: text(gpu_name),
+            gpu_kind: kind(gpu_kind)?,
+            process: text(process),
             pid: cell(pid)?,
             start_ticks: cell(start_ticks)?,
             metric: Metric::from_name(metric)?,
@@ -127,10 +157,11 @@ impl ExportedValue {
         write_cell(out, line.pid)?;
         write_cell(out, line.start_ticks)?;
         write!(out, "{},", line.metric.name())?;
-        match line.value {
-            Some(value) => writeln!(out, "{value}"),
-            None => writeln!(out),
-        }
+        write_cell(out, line.value)?;
+        write_cell(out, line.gpu_index)?;
+        write_cell(out, line.gpu_name.as_deref().map(quoted))?;
+        write_cell(out, line.gpu_kind.as_ref().map(kind_cell).as_deref().map(quoted))?;
+        writeln!(out, "{}", line.process.as_deref().map_or(Cow::Borrowed(""), quoted))
     }
 
     /// Writes it as a line of JSON.
@@ -153,6 +184,10 @@ impl<'a> Line<'a> {
             start_ticks: proc.and_then(|proc| proc.start_ticks),
             metric: *metric,
             value: value.point.value,
+            gpu_index: value.gpu.as_ref().map(|card| card.index),
+            gpu_name: value.gpu.as_ref().map(|card| Cow::Borrowed(&*card.name)),
+            gpu_kind: value.gpu.as_ref().map(|card| card.kind.clone()),
+            process: value.process.as_deref().map(Cow::Borrowed),
         }
     }
 
@@ -165,7 +200,16 @@ impl<'a> Line<'a> {
             proc: self.pid.map(|pid| ProcKey { pid, start_ticks: self.start_ticks }),
             metric: self.metric,
         };
-        Some(ExportedValue { at: read(&self.time)?, point: Point { series, value: self.value } })
+        let gpu = match (&series.gpu, self.gpu_index, self.gpu_name, self.gpu_kind) {
+            (Some(uuid), Some(index), name, Some(kind)) => {
+                let name = clean(&name.unwrap_or_default()).into();
+                Some(GpuCard { uuid: uuid.clone(), index, name, kind })
+            }
+            _ => None,
+        };
+        let process = self.process.filter(|_| series.proc.is_some()).map(|name| clean(&name));
+        let point = Point { series, value: self.value };
+        Some(ExportedValue { at: read(&self.time)?, point, gpu, process })
     }
 }
 
@@ -179,6 +223,25 @@ fn read(time: &str) -> Option<Ts> {
         Ok(ms) => Some(Ts(ms)),
         Err(_) => Some(Ts(time.parse::<Timestamp>().ok()?.as_millisecond())),
     }
+}
+
+/// A kind as a cell: its word, or JSON where a word does not say all of it.
+fn kind_cell(kind: &GpuKind) -> String {
+    let text = serde_json::to_string(kind).unwrap_or_default();
+    text.trim_matches('"').to_owned()
+}
+
+fn kind(field: &str) -> Option<Option<GpuKind>> {
+    if field.is_empty() {
+        return Some(None);
+    }
+    let text = unquoted(field);
+    let read = if text.starts_with('{') {
+        serde_json::from_str(&text)
+    } else {
+        serde_json::from_value(serde_json::Value::from(&*text))
+    };
+    read.ok().map(Some)
 }
 
 /// A number, `Some(None)` where the cell is empty, `None` where it is something else.
@@ -211,6 +274,7 @@ fn unquoted(field: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ebbtide_core::MigId;
     use proptest::prelude::*;
 
     fn exported() -> impl Strategy<Value = ExportedValue> {
@@ -224,11 +288,38 @@ mod tests {
             prop::option::of(proc),
             metric,
             any::<Option<i64>>(),
+            (
+                prop::option::of((any::<u32>(), prop_oneof![name(), Just(String::new())], kinds())),
+                prop::option::of(name()),
+            ),
         )
-            .prop_map(|(at, gpu, proc, metric, value)| {
+            .prop_map(|(at, gpu, proc, metric, value, (card, process))| {
                 let gpu = gpu.map(|gpu| GpuUuid::new(&gpu));
-                ExportedValue { at: Ts(at), point: Point { series: SeriesKey { gpu, proc, metric }, value } }
+                let card = gpu.clone().zip(card).map(|(uuid, (index, name, kind))| GpuCard {
+                    uuid,
+                    index,
+                    name: name.into(),
+                    kind,
+                });
+                let process = process.filter(|_| proc.is_some());
+                let point = Point { series: SeriesKey { gpu, proc, metric }, value };
+                ExportedValue { at: Ts(at), point, gpu: card, process }
             })
+    }
+
+    /// A name as it stands in a database: cleaned.
+    fn name() -> impl Strategy<Value = String> {
+        "[!-~][ -~]{0,30}".prop_map(|raw| clean(&raw))
+    }
+
+    fn kinds() -> impl Strategy<Value = GpuKind> {
+        let mig = MigId { parent: GpuUuid::new("GPU-1"), gpu_instance: 2, compute_instance: 0 };
+        prop::sample::select(vec![
+            GpuKind::Discrete,
+            GpuKind::Unified,
+            GpuKind::HostMemory,
+            GpuKind::Mig(mig),
+        ])
     }
 
     proptest! {
@@ -260,6 +351,8 @@ mod tests {
             "2026-11-30T03:00:00Z,GPU-1,,7,used-bytes,5",
             "2026-11-30T03:00:00Z,GPU-1,,,used-bites,5",
             "soon,GPU-1,,,used-bytes,5",
+            "2026-11-30T03:00:00Z,GPU-1,,,used-bytes,5,0,H200,discreet,",
+            "2026-11-30T03:00:00Z,GPU-1,,,used-bytes,5,0,H200",
             "{\"time\":\"2026-11-30T03:00:00Z\"}",
         ] {
             assert_eq!(ExportedValue::of_line(line), None, "{line}");

@@ -278,7 +278,7 @@ impl Reading {
         }
         let taken = if ending == Ending::TooLong {
             Err(Skip::TooLong)
-        } else if line == EXPORT_HEADER {
+        } else if exported::is_header(line) {
             self.exported = true;
             Ok(())
         } else if self.exported || line.starts_with('{') {
