@@ -21,7 +21,7 @@ impl Trace {
         }
     }
 
-    /// Its rows. The trace does not say who asked; requests are dealt out to [`CLIENTS`] in turn.
+    /// Its rows. The trace does not say who asked; requests are dealt out to eight clients in turn.
     #[must_use]
     pub fn arrivals(self) -> Vec<Arrival> {
         let mut numbers = Numbers(self.bytes());

@@ -156,7 +156,7 @@ impl Plan {
             ordinary: asked(200),
             stress: asked(30),
             questions: asked(100),
-            week: new(550),
+            week: asked(550),
             dial: asked(40),
             sampling: asked(4),
             rivals: count(30),
