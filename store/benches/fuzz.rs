@@ -19,6 +19,7 @@ mod column;
 mod crc;
 #[path = "../src/damage.rs"]
 mod damage;
+mod random;
 #[path = "../src/rollup.rs"]
 mod rollup;
 #[path = "../src/varint.rs"]
@@ -31,6 +32,7 @@ use std::time::{Duration, Instant};
 
 use chunk::Cells;
 use ebbtide_core::{Tick, Ts};
+use random::Random;
 
 /// Rounds between two looks at the clock.
 const ROUNDS: u64 = 256;
@@ -38,7 +40,7 @@ const ROUNDS: u64 = 256;
 fn main() {
     let mut numbers = std::env::args().skip(1).filter_map(|arg| arg.parse::<u64>().ok());
     let time = Duration::from_secs(numbers.next().unwrap_or(2));
-    let mut random = Random(numbers.next().unwrap_or(0x5EED) | 1);
+    let mut random = Random::new(numbers.next().unwrap_or(0x5EED));
     let begun = Instant::now();
     let (mut rounds, mut accepted) = (0_u64, 0_u64);
     while begun.elapsed() < time {
@@ -81,22 +83,22 @@ fn read(bytes: &[u8]) -> u64 {
 
 fn made_up(random: &mut Random) -> Vec<u8> {
     let mut bytes = written(random);
-    if random.below(4) == 0 {
-        let (other, cut) = (written(random), random.below(bytes.len() + 1));
+    if pick(random, 4) == 0 {
+        let (other, cut) = (written(random), pick(random, bytes.len() + 1));
         bytes.truncate(cut);
-        bytes.extend_from_slice(&other[random.below(other.len() + 1)..]);
+        bytes.extend_from_slice(&other[pick(random, other.len() + 1)..]);
     }
-    for _ in 0..random.below(5) {
+    for _ in 0..pick(random, 5) {
         change(&mut bytes, random);
     }
     bytes
 }
 
 fn change(bytes: &mut Vec<u8>, random: &mut Random) {
-    let at = random.below(bytes.len() + 1);
-    let odd = [0, 1, 0x7F, 0x80, 0xFF, random.below(256) as u8][random.below(6)];
-    match (random.below(5), bytes.get_mut(at)) {
-        (0, Some(byte)) => *byte ^= 1 << random.below(8),
+    let at = pick(random, bytes.len() + 1);
+    let odd = [0, 1, 0x7F, 0x80, 0xFF, pick(random, 256) as u8][pick(random, 6)];
+    match (pick(random, 5), bytes.get_mut(at)) {
+        (0, Some(byte)) => *byte ^= 1 << pick(random, 8),
         (1, Some(byte)) => *byte = odd,
         (2, Some(_)) => drop(bytes.remove(at)),
         (3, _) => bytes.truncate(at),
@@ -108,12 +110,12 @@ fn change(bytes: &mut Vec<u8>, random: &mut Random) {
 fn written(random: &mut Random) -> Vec<u8> {
     let id = 7;
     let values = column(random);
-    let mut bytes = match random.below(3) {
+    let mut bytes = match pick(random, 3) {
         0 => {
             let mut cells = Cells::default();
-            let beat = 1 + random.below(6);
+            let beat = 1 + pick(random, 6);
             for (at, value) in values.iter().enumerate() {
-                cells.push(at.is_multiple_of(beat).then_some((random.below(30) > 0).then_some(*value)));
+                cells.push(at.is_multiple_of(beat).then_some((pick(random, 30) > 0).then_some(*value)));
             }
             cells.encode(id)
         }
@@ -136,33 +138,22 @@ fn written(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
+/// One of so many places.
+fn pick(random: &mut Random, count: usize) -> usize {
+    random.below(count as u64) as usize
+}
+
 fn column(random: &mut Random) -> Vec<i64> {
-    let (length, kind) = (random.below(600), random.below(4));
-    let mut value = (random.below(1 << 16) as i64) << 21;
+    let (length, kind) = (pick(random, 600), pick(random, 4));
+    let mut value = (pick(random, 1 << 16) as i64) << 21;
     let mut next = || {
         match kind {
-            0 => value += i64::from(random.below(90) == 0) << 21,
-            1 => value += random.below(300) as i64 - 150,
+            0 => value += i64::from(pick(random, 90) == 0) << 21,
+            1 => value += pick(random, 300) as i64 - 150,
             2 => value = random.next().cast_signed(),
             _ => {}
         }
         value
     };
     (0..length).map(|_| next()).collect()
-}
-
-/// Xorshift of Marsaglia, 64 bits.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, count: usize) -> usize {
-        ((self.next() >> 16) % count as u64) as usize
-    }
 }

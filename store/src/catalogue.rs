@@ -74,7 +74,7 @@ impl SeriesIds {
         Ok(row)
     }
 
-    /// Forgets the series that [`forget_before`] may just have deleted from the file.
+    /// Forgets the series that [`FORGET_SERIES`] may just have deleted from the file.
     pub(crate) fn forget_before(&mut self, oldest: u64) {
         self.known.retain(|_, known| known.seen.saturating_add(SEEN_EVERY) > oldest);
     }
@@ -129,12 +129,16 @@ pub(crate) async fn introduce(conn: &mut SqliteConnection, record: &TickRecord) 
         .await?;
     }
     for process in &record.processes {
+        // A daemon that has just started meets a process before it finds the engine in it: what was found stays.
         let info = Cow::Borrowed(&*process.info);
         let body = StoredProcess { info, engine: process.engine.as_deref().map(Cow::Borrowed) };
         sqlx::query(
             "INSERT INTO process (pid, start_ticks, introduced_seq, info) VALUES (?, ?, ?, ?)
              ON CONFLICT (pid, coalesce(start_ticks, -1)) DO UPDATE
-             SET introduced_seq = excluded.introduced_seq, info = excluded.info",
+             SET introduced_seq = excluded.introduced_seq,
+                 info = CASE WHEN json_valid(info) AND info ->> '$.engine' IS NOT NULL
+                             THEN json_insert(excluded.info, '$.engine', info ->> '$.engine')
+                             ELSE excluded.info END",
         )
         .bind(process.key.pid)
         .bind(process.key.start_ticks.map(u64::cast_signed))
@@ -146,49 +150,28 @@ pub(crate) async fn introduce(conn: &mut SqliteConnection, record: &TickRecord) 
     Ok(())
 }
 
-/// Deletes those of some series, from the first to the last id, that no tick from `oldest` on can mention and of which
-/// nothing is kept.
-pub(crate) async fn forget_series(
-    conn: &mut SqliteConnection,
-    (first, last): (i64, i64),
-    oldest: u64,
-) -> Result<(), sqlx::Error> {
-    sqlx::query(
-        "DELETE FROM series WHERE id BETWEEN ? AND ? AND seen_seq <= ?
-             AND NOT EXISTS (SELECT 1 FROM chunk c
-                             WHERE c.id BETWEEN series.id << 32 AND series.id << 32 | 0xFFFFFFFF)
-             AND NOT EXISTS (SELECT 1 FROM minute m
-                             WHERE m.id BETWEEN series.id << 32 AND series.id << 32 | 0xFFFFFFFF)
-             AND NOT EXISTS (SELECT 1 FROM quarter q
-                             WHERE q.id BETWEEN series.id << 32 AND series.id << 32 | 0xFFFFFFFF)",
-    )
-    .bind(first)
-    .bind(last)
-    .bind(unseen_since(oldest))
-    .execute(conn)
-    .await?;
-    Ok(())
-}
+/// Deletes those of some series, by first and last id, of which nothing is kept and that were not seen since.
+pub(crate) const FORGET_SERIES: &str = "DELETE FROM series WHERE id BETWEEN ? AND ? AND seen_seq <= ?
+    AND NOT EXISTS (SELECT 1 FROM chunk c WHERE c.id BETWEEN series.id << 32 AND series.id << 32 | 0xFFFFFFFF)
+    AND NOT EXISTS (SELECT 1 FROM minute m WHERE m.id BETWEEN series.id << 32 AND series.id << 32 | 0xFFFFFFFF)
+    AND NOT EXISTS (SELECT 1 FROM quarter q WHERE q.id BETWEEN series.id << 32 AND series.id << 32 | 0xFFFFFFFF)";
 
-/// Deletes those of some processes, from the first to the last id, that have no series any more.
-pub(crate) async fn forget_processes(
+/// Deletes those of some processes, by first and last id, that have no series any more and were not introduced since. The
+/// plus keeps the column's affinity out of the comparison, without which the index would not be used.
+pub(crate) const FORGET_PROCESSES: &str =
+    "DELETE FROM process WHERE id BETWEEN ? AND ? AND introduced_seq <= ?
+    AND NOT EXISTS (SELECT 1 FROM series s
+                    WHERE coalesce(s.pid, -1) = +process.pid
+                      AND coalesce(s.start_ticks, -1) = coalesce(process.start_ticks, -1))";
+
+/// Deletes with one of the above what no tick from `oldest` on can mention.
+pub(crate) async fn forget(
     conn: &mut SqliteConnection,
+    what: &'static str,
     (first, last): (i64, i64),
     oldest: u64,
 ) -> Result<(), sqlx::Error> {
-    // The plus keeps the column's affinity out of the comparison, without which the index would not be used.
-    sqlx::query(
-        "DELETE FROM process WHERE id BETWEEN ? AND ? AND introduced_seq <= ?
-             AND NOT EXISTS (
-                 SELECT 1 FROM series s
-                 WHERE coalesce(s.pid, -1) = +process.pid
-                   AND coalesce(s.start_ticks, -1) = coalesce(process.start_ticks, -1))",
-    )
-    .bind(first)
-    .bind(last)
-    .bind(unseen_since(oldest))
-    .execute(conn)
-    .await?;
+    sqlx::query(what).bind(first).bind(last).bind(unseen_since(oldest)).execute(conn).await?;
     Ok(())
 }
 

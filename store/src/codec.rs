@@ -87,11 +87,17 @@ impl Blob<'_> {
         // Row and entries both ascend, so one walk through the row finds all places.
         let mut at = 0;
         while !entries.is_empty() {
-            let form = take_head(&mut entries, &mut id)?;
+            let change = take_entry(&mut entries, &mut id)?;
             while row.get(at).is_some_and(|entry| entry.0 < id) {
                 at += 1;
             }
-            apply_entry(row, (at, id), form, &mut entries)?;
+            let known = row.get(at).filter(|entry| entry.0 == id);
+            match (change.after(known.and_then(|entry| entry.1)), known.is_some()) {
+                (Some(value), true) => row[at].1 = value,
+                (Some(value), false) => row.insert(at, (id, value)),
+                (None, true) => drop(row.remove(at)),
+                (None, false) => return Err(Damage::Body),
+            }
         }
         Ok(())
     }
@@ -105,59 +111,49 @@ impl Blob<'_> {
         let mut id: SeriesId = 0;
         let mut at = 0;
         while !entries.is_empty() {
-            let form = take_head(&mut entries, &mut id)?;
-            let change = if form >= FORM_EXACT { take_varint(&mut entries)? } else { 0 };
+            let change = take_entry(&mut entries, &mut id)?;
             while some.get(at).is_some_and(|entry| entry.0 < id) {
                 at += 1;
             }
             // A series may be asked for twice.
             for entry in some[at..].iter_mut().take_while(|entry| entry.0 == id) {
-                let base = entry.1.flatten().unwrap_or(0);
-                let unit = if form == FORM_PAGES { PAGE } else { 1 };
-                entry.1 = match form {
-                    FORM_GONE => None,
-                    FORM_ABSENT => Some(None),
-                    _ => Some(Some(base.wrapping_add(unzigzag(change).wrapping_mul(unit)))),
-                };
+                entry.1 = change.after(entry.1.flatten());
             }
         }
         Ok(())
     }
 }
 
-/// Takes the head of an entry: moves `id` on to its series and returns its form.
-fn take_head(entries: &mut &[u8], id: &mut SeriesId) -> Result<u64, Damage> {
+/// What an entry says of its series.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Gone,
+    Absent,
+    By(i64),
+}
+
+impl Change {
+    /// What the tick says of the series, whose value was `before`.
+    fn after(self, before: Option<i64>) -> Option<Option<i64>> {
+        match self {
+            Self::Gone => None,
+            Self::Absent => Some(None),
+            Self::By(step) => Some(Some(before.unwrap_or(0).wrapping_add(step))),
+        }
+    }
+}
+
+/// Takes an entry; `id` moves on to its series.
+fn take_entry(entries: &mut &[u8], id: &mut SeriesId) -> Result<Change, Damage> {
     let head = take_varint(entries)?;
     let step = SeriesId::try_from(head >> 2).map_err(|_| Damage::Body)?;
     *id = id.checked_add(step).ok_or(Damage::Body)?;
-    Ok(head & 3)
-}
-
-/// Applies an entry of series `id`, whose place in the row is `at` whether it is there or not.
-fn apply_entry(
-    row: &mut Row,
-    (at, id): (usize, SeriesId),
-    form: u64,
-    entries: &mut &[u8],
-) -> Result<(), Damage> {
-    let known = row.get(at).filter(|entry| entry.0 == id);
-    let base = known.and_then(|entry| entry.1).unwrap_or(0);
-    let value = match form {
-        FORM_GONE if known.is_some() => {
-            row.remove(at);
-            return Ok(());
-        }
-        FORM_GONE => return Err(Damage::Body),
-        FORM_ABSENT => None,
-        FORM_EXACT => Some(base.wrapping_add(unzigzag(take_varint(entries)?))),
-        _ => Some(base.wrapping_add(unzigzag(take_varint(entries)?).wrapping_mul(PAGE))),
-    };
-    if known.is_some() {
-        row[at].1 = value;
-    } else {
-        row.insert(at, (id, value));
-    }
-    Ok(())
+    Ok(match head & 3 {
+        FORM_GONE => Change::Gone,
+        FORM_ABSENT => Change::Absent,
+        FORM_EXACT => Change::By(unzigzag(take_varint(entries)?)),
+        _ => Change::By(unzigzag(take_varint(entries)?).wrapping_mul(PAGE)),
+    })
 }
 
 /// Both rows ascend, so one pass side by side finds what came, went and changed.

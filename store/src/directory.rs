@@ -52,41 +52,36 @@ pub struct StoredSeries {
 /// A row: GPU, PID, start ticks, metric, whether it is open, what is known of the process.
 type Stored = (Option<String>, Option<u32>, Option<i64>, String, bool, Option<String>);
 
-impl SeriesFilter {
-    fn wants(&self, series: &StoredSeries) -> bool {
-        let is =
-            |wanted: &Option<String>, found: Option<&String>| wanted.is_none() || wanted.as_ref() == found;
-        let pod = series.owner.pod.as_ref();
-        is(&self.name, series.name.as_ref())
-            && is(&self.unit, series.owner.unit.as_ref())
-            && self.container.as_deref().is_none_or(|wanted| {
-                series.owner.container.as_deref().is_some_and(|found| found.starts_with(wanted))
-            })
-            && (is(&self.pod, pod.map(|pod| &pod.uid))
-                || is(&self.pod, pod.and_then(|pod| pod.name.as_ref())))
-            && self.engine.as_deref().is_none_or(|wanted| {
-                series.engine.as_deref().is_some_and(|found| found.eq_ignore_ascii_case(wanted))
-            })
-    }
-}
-
 /// The series that the filter lets through, in the order in which they were first seen.
 pub(crate) async fn list(
     conn: &mut SqliteConnection,
     filter: &SeriesFilter,
 ) -> Result<Vec<StoredSeries>, sqlx::Error> {
+    // What is known of a process is asked only where it can be read: damaged JSON would end the whole query.
     let rows: Vec<Stored> = sqlx::query_as(
-        "SELECT s.gpu, s.pid, s.start_ticks, s.metric, s.closed_window IS NULL, p.info
-         FROM series s LEFT JOIN process p
-           ON p.pid = s.pid AND coalesce(p.start_ticks, -1) = coalesce(s.start_ticks, -1)
-         WHERE (?1 IS NULL OR s.gpu = ?1) AND (?2 IS NULL OR s.pid = ?2) AND (?3 IS NULL OR s.metric = ?3)
-           AND (NOT ?4 OR s.closed_window IS NULL)
-         ORDER BY s.id DESC LIMIT ?5",
+        "SELECT gpu, pid, start_ticks, metric, open, info FROM (
+             SELECT s.id, s.gpu, s.pid, s.start_ticks, s.metric, s.closed_window IS NULL AS open,
+                    CASE WHEN json_valid(p.info) THEN p.info END AS info
+             FROM series s LEFT JOIN process p
+               ON p.pid = s.pid AND coalesce(p.start_ticks, -1) = coalesce(s.start_ticks, -1))
+         WHERE (?1 IS NULL OR gpu = ?1) AND (?2 IS NULL OR pid = ?2) AND (?3 IS NULL OR metric = ?3)
+           AND (NOT ?4 OR open)
+           AND (?5 IS NULL OR info ->> '$.name' = ?5)
+           AND (?6 IS NULL OR info ->> '$.owner.unit' = ?6)
+           AND (?7 IS NULL OR substr(info ->> '$.owner.container', 1, length(?7)) = ?7)
+           AND (?8 IS NULL OR ?8 IN (info ->> '$.owner.pod.uid', info ->> '$.owner.pod.name'))
+           AND (?9 IS NULL OR lower(info ->> '$.engine') = lower(?9))
+         ORDER BY id DESC LIMIT ?10",
     )
     .bind(filter.gpu.as_ref().map(|gpu| gpu.as_str().to_owned()))
     .bind(filter.pid)
     .bind(filter.metric.map(Metric::name))
     .bind(filter.open)
+    .bind(filter.name.clone())
+    .bind(filter.unit.clone())
+    .bind(filter.container.clone())
+    .bind(filter.pod.clone())
+    .bind(filter.engine.clone())
     .bind(MAX_SERIES)
     .fetch_all(conn)
     .await?;
@@ -107,5 +102,5 @@ pub(crate) async fn list(
             open,
         })
     });
-    Ok(series.filter(|series| filter.wants(series)).collect())
+    Ok(series.collect())
 }

@@ -9,7 +9,7 @@ use ebbtide_core::Ts;
 use sqlx::Connection;
 use sqlx::sqlite::SqliteConnection;
 
-use crate::catalogue;
+use crate::catalogue::{self, FORGET_PROCESSES, FORGET_SERIES};
 use crate::chunk::WindowId;
 use crate::config::StoreConfig;
 use crate::pace::Pace;
@@ -146,7 +146,7 @@ impl Expire {
         let some = (self.done + 1, upto);
         let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
         if self.series_done {
-            catalogue::forget_processes(&mut tx, some, self.oldest_seq).await?;
+            catalogue::forget(&mut tx, FORGET_PROCESSES, some, self.oldest_seq).await?;
         } else {
             self.expire_series(&mut tx, some).await?;
         }
@@ -189,6 +189,6 @@ impl Expire {
                     .await?;
             }
         }
-        catalogue::forget_series(conn, some, self.oldest_seq).await
+        catalogue::forget(conn, FORGET_SERIES, some, self.oldest_seq).await
     }
 }

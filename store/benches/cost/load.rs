@@ -1,5 +1,6 @@
 //! The ticks that are stored: each a function of its number, so that each run stores the same.
 
+use crate::random::Random;
 use ebbtide_core::{GpuUuid, Metric, Point, ProcKey, SeriesKey, Tick, TickRecord, Ts};
 
 /// Series in a tick: what a server with eight GPUs and forty processes has.
@@ -42,7 +43,8 @@ pub(crate) fn key(series: u64) -> SeriesKey {
 #[derive(Debug)]
 pub(crate) struct Load {
     seq: u64,
-    interval_ms: i64,
+    /// A tick, its wall time, and how far the ones behind it are apart.
+    beat: (u64, Ts, i64),
     keys: Vec<SeriesKey>,
     values: Vec<i64>,
     random: Random,
@@ -51,12 +53,19 @@ pub(crate) struct Load {
 impl Load {
     pub(crate) fn new(interval_ms: i64) -> Self {
         let values = (0..SERIES).map(start).collect();
-        Self { seq: 0, interval_ms, keys: (0..SERIES).map(key).collect(), values, random: Random(0x5EED) }
+        let beat = (0, Ts(BEGIN_MS), interval_ms);
+        Self { seq: 0, beat, keys: (0..SERIES).map(key).collect(), values, random: Random::new(0x5EED) }
     }
 
-    /// The wall time of a tick.
+    /// Goes on at another interval.
+    pub(crate) const fn set_interval(&mut self, interval_ms: i64) {
+        self.beat = (self.seq, self.at(self.seq), interval_ms);
+    }
+
+    /// The wall time of a tick of the present interval.
     pub(crate) const fn at(&self, seq: u64) -> Ts {
-        Ts(BEGIN_MS + seq.cast_signed() * self.interval_ms)
+        let (from, at, interval_ms) = self.beat;
+        Ts(at.0 + (seq.cast_signed() - from.cast_signed()) * interval_ms)
     }
 
     pub(crate) fn next(&mut self) -> TickRecord {
@@ -66,7 +75,7 @@ impl Load {
             *value = step(series, self.seq, *value, &mut self.random);
         }
         // A timer is late by up to two milliseconds, the steady clock by as much as the wall clock.
-        let late = (self.random.next() % 3).cast_signed();
+        let late = self.random.below(3);
         let at = self.at(self.seq).plus_ms(late);
         let mono_ms = (at.0 - BEGIN_MS).cast_unsigned();
         let points = self.keys.iter().zip(&self.values);
@@ -112,26 +121,5 @@ fn noise(series: u64, value: i64, random: &mut Random) -> i64 {
         2 => (value + random.below(4001) - 2000).clamp(60_000, 700_000),
         3 => 1_400 + 15 * random.below(8),
         _ => 15_000_000 + random.below(40_000) * 256,
-    }
-}
-
-/// Xorshift of Marsaglia, 64 bits.
-#[derive(Debug)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn one_in(&mut self, count: u64) -> bool {
-        (self.next() >> 20).is_multiple_of(count)
-    }
-
-    fn below(&mut self, count: u64) -> i64 {
-        ((self.next() >> 20) % count).cast_signed()
     }
 }

@@ -1,5 +1,5 @@
-//! What the history costs: `cargo bench -p ebbtide-store --bench cost [-- HOURS]`. Prints what was reached beside what is
-//! wanted; 26 hours where nothing is said.
+//! What the history costs: `cargo bench -p ebbtide-store --bench cost [-- HOURS] [hours] [year] [prometheus]`. Prints what
+//! was reached beside what is wanted: of 26 hours where no number, and of all parts where none is named.
 //!
 //! 400 series at one tick a second: 80 constant, 160 that step by multiples of 2 MiB, 40 sawtooth, 120 noisy. Time does not
 //! pass: ticks are stored as fast as they can be. CPU time and bytes are therefore those of real use, and waiting times
@@ -11,6 +11,8 @@
 mod account;
 mod load;
 mod prometheus;
+#[path = "../random.rs"]
+mod random;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,19 +25,29 @@ use sqlx::{Connection, SqliteConnection};
 const BATCH: u64 = 60;
 /// Quarters of an hour in a year.
 const YEAR: u64 = 365 * 24 * 4;
+/// Seconds at the end of that year: as many as leave seven windows to be merged, and half a window in the tail.
+const NEWEST: u64 = 16 * 900 + 540;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let hours = std::env::args().filter_map(|arg| arg.parse().ok()).next().unwrap_or(26_u64);
+    let named = ["hours", "year", "prometheus"].map(|part| std::env::args().any(|arg| arg == part));
+    let wanted = |part: usize| named[part] || named == [false; 3];
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     println!("{SERIES} series, {hours} hours at one tick a second");
     println!("{:52} {:>10} {:>10}", "", "reached", "wanted");
-    let path = dir.path().join("history.db");
-    let load = store(&path, hours * 3600).await;
-    sizes(&path, hours * 3600).await;
-    queries(&path, &load, hours * 3600).await;
-    year(&dir.path().join("year.db")).await;
-    beside_prometheus(dir.path()).await;
+    if wanted(0) {
+        let path = dir.path().join("history.db");
+        let load = store(&path, hours * 3600).await;
+        sizes(&path, hours * 3600).await;
+        queries(&path, &load, hours * 3600).await;
+    }
+    if wanted(1) {
+        year(&dir.path().join("year.db")).await;
+    }
+    if wanted(2) {
+        beside_prometheus(dir.path()).await;
+    }
 }
 
 fn line(what: &str, reached: f64, wanted: &str) {
@@ -161,16 +173,20 @@ async fn queries(path: &Path, load: &Load, ticks: u64) {
     line(&format!("replay of the last {found} ticks, ms"), begun.elapsed().as_secs_f64() * 1e3, "");
 }
 
-/// A year of quarters of an hour, then what it takes to chart it.
+/// A year with a tick a quarter of an hour and, as where somebody looks at it, ticks of seconds at its end; then what it
+/// takes to chart it.
 async fn year(path: &Path) {
     let mut load = Load::new(900_000);
+    let from = load.at(0);
     let mut writer = Writer::new(path);
     let cost = append(&mut writer, &mut load, YEAR).await;
+    load.set_interval(1000);
+    append(&mut writer, &mut load, NEWEST).await;
     writer.close().await;
     line("longest tick of a year with retention, ms", cost.worst.as_secs_f64() * 1e3, "<= 100");
     line("  CPU of the busiest, ms", cost.busiest.as_secs_f64() * 1e3, "");
     let reader = Reader::new(path, Duration::from_secs(60));
-    let (from, to) = (load.at(0), load.at(YEAR));
+    let to = load.at(YEAR + NEWEST);
     for (count, wanted) in [(1, "<= 2"), (40, "<= 50")] {
         let series: Vec<_> = (0..count).map(|at| load::key(at * 10 + 7)).collect();
         let ask = || async { reader.histories(&series, from, to, 1000).await.unwrap() };

@@ -1,7 +1,7 @@
 //! Windows and rollups: what has left the tail is still the same.
 
 use ebbtide_core::{Metric, Point, ProcessCard, SeriesKey, TickRecord, Ts};
-use ebbtide_store::{Compaction, Error, Overview, SeriesFilter, Span, Writer};
+use ebbtide_store::{Compaction, Error, Overview, SeriesFilter, Span, StoredSeries, Writer};
 use proptest::prelude::*;
 
 use crate::records::{self, held, record, sorted, stored, used};
@@ -204,6 +204,10 @@ async fn series_are_found_by_whom_they_belong_to_and_close_when_they_end() {
             let serving = ProcessCard { engine, ..records::process_card(7) };
             record.processes = vec![serving, records::process_card(1000)];
         }
+        // As after a restart, before the engine is found again.
+        if seq == 600 {
+            record.processes = vec![records::process_card(7)];
+        }
         writer.append(&record).await.unwrap();
     }
     writer.close().await;
@@ -227,6 +231,29 @@ async fn series_are_found_by_whom_they_belong_to_and_close_when_they_end() {
     let metric = SeriesFilter { metric: Some(Metric::HostAvailableBytes), ..SeriesFilter::default() };
     assert_eq!(of(metric).await.len(), 1);
     assert!(of(SeriesFilter { open: true, ..SeriesFilter::default() }).await.len() < 40);
+}
+
+#[tokio::test]
+async fn a_name_is_found_among_more_series_than_are_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history.db");
+    let mut writer = Writer::new(&path);
+    let mut first = record(1);
+    first.processes = vec![records::process_card(7)];
+    writer.append(&first).await.unwrap();
+    let mut many = record(2);
+    many.points.extend((0..10_100).map(|pid| Point { series: held(1, 20_000 + pid), value: Some(1 << 20) }));
+    writer.append(&many).await.unwrap();
+    writer.close().await;
+    let reader = records::reader(&path);
+    assert_eq!(reader.series(&SeriesFilter::default()).await.unwrap().len(), 10_000);
+    let named = SeriesFilter { name: Some("worker-7".into()), ..SeriesFilter::default() };
+    let found = |series: Vec<StoredSeries>| series.into_iter().map(|series| series.key).collect::<Vec<_>>();
+    assert_eq!(found(reader.series(&named).await.unwrap()), [held(0, 7)]);
+    crate::damage::tamper(&path, "UPDATE process SET info = '{' WHERE pid = 7").await;
+    assert_eq!(found(reader.series(&named).await.unwrap()), []);
+    let pid = SeriesFilter { pid: Some(7), ..SeriesFilter::default() };
+    assert_eq!(found(reader.series(&pid).await.unwrap()), [held(0, 7)]);
 }
 
 #[tokio::test]
