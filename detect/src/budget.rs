@@ -12,6 +12,8 @@ use crate::wager::STRIDE;
 const SERIES_A_GPU: f64 = 4.0;
 /// Views of a series of which the quietest is judged: floor, mean and ceiling, or the residual's readings.
 const VIEWS: f64 = 3.0;
+/// What else a series is asked: whether its KV pool rises by the hour, and whether by the day.
+const RULES: f64 = 2.0;
 /// Seconds of a week.
 const WEEK_S: f64 = 604_800.0;
 /// Chances above this are none that a test could be held to, and below that no fleet asks for.
@@ -27,7 +29,7 @@ impl Budget {
     /// Divides the pages of a configuration.
     pub(crate) fn of(config: &DetectConfig) -> Self {
         let gpus = config.fleet_gpus.map_or(1.0, |gpus| f64::from(gpus.get()));
-        Self { pages: config.false_pages_per_week / (gpus * SERIES_A_GPU * VIEWS * RUNGS as f64) }
+        Self { pages: config.false_pages_per_week / (gpus * SERIES_A_GPU * (VIEWS * RUNGS as f64 + RULES)) }
     }
 
     /// What Mann-Kendall's z of a window must reach: each window that a rung closes is a look of its own.
@@ -39,6 +41,11 @@ impl Budget {
     /// reaches 1/p with a chance of p at most, however often one looks, so only new wagers are counted.
     pub(crate) fn wealth(self, rung: usize) -> f64 {
         -self.chance(block_s(rung) * STRIDE as f64).ln()
+    }
+
+    /// The natural logarithm of the chance that falls to a rule which looks each so many seconds.
+    pub(crate) fn log_chance(self, each_s: f64) -> f64 {
+        self.chance(each_s).ln()
     }
 
     /// The chance that falls to something that happens each so many seconds.
@@ -119,7 +126,7 @@ mod tests {
             let (fleet_gpus, false_pages_per_week) = (NonZeroU32::new(gpus), pages);
             Budget::of(&DetectConfig { fleet_gpus, false_pages_per_week, ..DetectConfig::default() })
         };
-        assert_eq!(of(1000, 1.0), of(100, 0.1));
+        assert!((of(1000, 1.0).pages / of(100, 0.1).pages - 1.0).abs() < 1e-9);
         for rung in 1..RUNGS {
             let (small, large) = (of(8, 0.1), of(10_000, 1.0));
             assert!(large.trend_z(rung) > small.trend_z(rung) && large.wealth(rung) > small.wealth(rung));

@@ -13,7 +13,7 @@ use crate::forecast::Headroom;
 use crate::ladder::{Closed, Ladder};
 use crate::observation::Observation;
 use crate::report::{self, Drawing, Now, Report};
-use crate::rules::{Moment, Rules};
+use crate::rules::{Known, Moment, Rules};
 use crate::scene::Scene;
 use crate::sentence::{self, amount};
 use crate::verdict::Verdict;
@@ -234,12 +234,14 @@ impl Detector {
 
     /// Draws up what stands and says what is new about it.
     fn report(&mut self, last: Moment) -> Vec<FindingEvent> {
+        let scene = self.scene(last);
+        let known = Known { account: scene.account, budget: scene.budget };
         let drawing = Drawing {
             cause: &self.verdict.cause(),
-            claims: self.rules.claims(&last),
+            claims: self.rules.claims(&last, known),
             was_imminent: self.findings.is_open(FindingKind::Imminent),
         };
-        let report = report::draw(&self.series, &self.scene(last), &self.now_of(last), drawing);
+        let report = report::draw(&self.series, &scene, &self.now_of(last), drawing);
         let grew = self.report.as_ref().and_then(Report::grew_since);
         if let Some(since) = grew.filter(|_| report.as_ref().is_none_or(|report| report.diagnosis.is_none()))
         {

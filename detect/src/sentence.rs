@@ -153,6 +153,14 @@ pub(crate) fn pool_rising(grown: Bytes, span_s: f64, is_seen: bool) -> String {
     )
 }
 
+/// A pool of which more is unexplained each day.
+pub(crate) fn pool_rising_by_the_day(grown: Bytes, span_s: f64) -> String {
+    format!(
+        "What running requests do not explain of the KV cache rose by {grown} in {}: at each time of the day it is more than the day before.",
+        duration(span_s)
+    )
+}
+
 /// What would settle a pool's leak.
 pub(crate) const SETTLE_POOL: &str = "Stop the traffic: blocks that stay in use have leaked, unless the engine counts blocks kept for prefix reuse as used, or holds them for another engine that decodes.";
 

@@ -13,6 +13,8 @@ use ebbtide_core::{
     Bytes, EventKind, Evidence, FindingKind, Reading, SeriesPart, Severity, Tick, Tier, units::MIB,
 };
 
+use crate::budget::Budget;
+use crate::explain::Account;
 use crate::observation::Load;
 
 /// One sample as the rules see it.
@@ -30,6 +32,15 @@ pub(crate) struct Moment {
     pub(crate) owners: Reading<u32>,
     /// What its peers hold, the median of them.
     pub(crate) peers: Reading<Bytes>,
+}
+
+/// What else a rule may ask.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known {
+    /// How memory follows the KV counter.
+    pub(crate) account: Account,
+    /// How much evidence a page must carry.
+    pub(crate) budget: Budget,
 }
 
 /// What a rule says stands.
@@ -93,11 +104,11 @@ impl Rules {
     }
 
     /// What stands now, the weightiest first.
-    pub(crate) fn claims(&self, moment: &Moment) -> Vec<Claim> {
+    pub(crate) fn claims(&self, moment: &Moment, known: Known) -> Vec<Claim> {
         let of_events = self.steps.claim().or_else(|| self.release.claim(moment));
         let all = [
             of_events,
-            self.pool.claim(moment),
+            self.pool.claim(moment, known),
             self.peers.claim(moment),
             self.arena.claim(moment),
             self.idle.claim(moment),

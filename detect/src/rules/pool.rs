@@ -2,7 +2,8 @@
 
 use ebbtide_core::{EngineRole, Evidence, FindingKind, KvSemantics, Severity, Tick, Tier};
 
-use super::{Claim, Moment, bytes, seconds};
+use super::{Claim, Known, Moment, bytes, seconds};
+use crate::explain::Account;
 use crate::sentence;
 
 /// With nothing running for so long, in seconds, every block should be free.
@@ -16,6 +17,12 @@ const MIN_SHARE: f64 = 0.005;
 const PREFILL_IDLE_S: f64 = 3600.0;
 /// The least by which a stretch must hold more than the one before, in MiB.
 const MIN_RISE: f64 = 8.0;
+/// Stretches in which requests end, in seconds: their calmest moments are compared with each other.
+const HOURLY_S: f64 = 600.0;
+/// Where no ten minutes are calm, stretches of the day are compared with the same ones of the day before, in seconds.
+const DAILY_S: f64 = 10_800.0;
+/// So many of them make a day.
+const A_DAY: usize = 8;
 /// Memory that moves by this share of what the pool's use does is no pool reserved ahead.
 const FOLLOWING: f64 = 0.2;
 
@@ -24,91 +31,152 @@ const FOLLOWING: f64 = 0.2;
 struct Calm {
     running: u32,
     kv: f64,
+}
+
+/// What was held in the KV cache without a reason, and in memory on average; MiB.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    kv: f64,
     memory: f64,
 }
 
-/// The calmest moments of so many stretches in a row.
-#[derive(Debug, Clone)]
-struct Calms<const STRETCHES: usize> {
-    stretch_s: f64,
-    open: Option<(Tick, Calm)>,
-    /// KV cache and running requests over the open stretch, summed: what a request holds.
-    held: (f64, f64),
-    /// Those of the stretches before, oldest first, and of each what its requests do not explain.
-    closed: [Option<(Calm, f64)>; STRETCHES],
+/// Stretches in a row that held more than those they are compared with.
+#[derive(Debug, Clone, Copy, Default)]
+struct Run {
+    rises: u32,
+    /// By how much, all together, in MiB.
+    gained: f64,
+    /// By how much memory rose meanwhile.
+    moved: f64,
 }
 
-/// Pools rise by the hour (stretches in which requests end), or from each day's quietest moment to the next's, where
-/// no ten minutes are calm.
-type Hour = Calms<6>;
-/// See [`Hour`].
-type Days = Calms<3>;
+/// Whether the least that is held rises from stretch to stretch, with no more requests.
+#[derive(Debug, Clone, Copy, Default)]
+struct Hourly {
+    open: Option<(u64, Calm, Fit)>,
+    before: Option<(u32, Held)>,
+    run: Run,
+}
+
+/// Whether what requests do not explain rises from day to day, at each time of the day.
+#[derive(Debug, Clone, Copy, Default)]
+struct Daily {
+    open: Option<(u64, Fit)>,
+    /// What each time of the day held when it last came.
+    before: [Option<Held>; A_DAY],
+    run: Run,
+}
+
+/// The line of KV cache over running requests, as the sums that it is fitted from, and memory.
+#[derive(Debug, Clone, Copy, Default)]
+struct Fit {
+    samples: f64,
+    kv: f64,
+    running: f64,
+    products: f64,
+    squares: f64,
+    memory: f64,
+}
 
 /// How the KV pool is used.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct PoolUse {
     idle_since: Option<(Tick, f64)>,
-    hour: Hour,
-    days: Days,
+    hourly: Hourly,
+    daily: Daily,
     began: Option<Tick>,
 }
 
-impl Default for PoolUse {
-    fn default() -> Self {
-        Self { idle_since: None, hour: Calms::of(600.0), days: Calms::of(86_400.0), began: None }
+impl Run {
+    /// Counts a stretch against the one that it is compared with; there may be so many such pairs at a time.
+    fn compare(&mut self, before: Option<Held>, now: Held, pairs: f64) {
+        let rise = before.map(|before| (now.kv - before.kv, now.memory - before.memory));
+        match rise.filter(|(rise, _)| *rise >= MIN_RISE) {
+            Some((rise, moved)) => {
+                self.rises += 1;
+                self.gained += rise / pairs;
+                self.moved += moved / pairs;
+            }
+            None => *self = Self::default(),
+        }
+    }
+
+    /// Whether memory kept its size meanwhile: an engine that allocates on demand shows such a rise in its memory.
+    fn is_inside(&self) -> bool {
+        self.moved.abs() < FOLLOWING * self.gained
     }
 }
 
-impl<const STRETCHES: usize> Calms<STRETCHES> {
-    const fn of(stretch_s: f64) -> Self {
-        Self { stretch_s, open: None, held: (0.0, 0.0), closed: [None; STRETCHES] }
+impl Hourly {
+    fn sample(&mut self, at: f64, now: Calm, memory: f64) {
+        let stretch = (at / HOURLY_S) as u64;
+        if let Some((open, calm, fit)) = self.open.filter(|(open, ..)| *open != stretch) {
+            self.close(calm, fit);
+            // Over a gap nothing is compared.
+            self.before = self.before.filter(|_| stretch == open + 1);
+            self.open = None;
+        }
+        let (_, calm, fit) = self.open.get_or_insert((stretch, now, Fit::default()));
+        if (now.running, now.kv) < (calm.running, calm.kv) {
+            *calm = now;
+        }
+        fit.take(now.kv, f64::from(now.running), memory);
     }
 
-    fn sample(&mut self, tick: Tick, now: Calm) {
-        match &mut self.open {
-            Some((since, _)) if seconds(*since, tick) >= self.stretch_s => self.close(tick, now),
-            Some((_, calm)) => {
-                if (now.running, now.kv) < (calm.running, calm.kv) {
-                    *calm = now;
-                }
+    fn close(&mut self, calm: Calm, fit: Fit) {
+        let now = Held { kv: calm.kv, memory: fit.memory / fit.samples };
+        let before = self.before.replace((calm.running, now));
+        let comparable = before.filter(|(running, _)| calm.running <= *running);
+        self.run.compare(comparable.map(|(_, held)| held), now, 1.0);
+    }
+}
+
+impl Daily {
+    fn sample(&mut self, at: f64, now: Calm, memory: f64) {
+        let stretch = (at / DAILY_S) as u64;
+        if let Some((open, fit)) = self.open.filter(|(open, _)| *open != stretch) {
+            let held = Held { kv: fit.unexplained(), memory: fit.memory / fit.samples };
+            let before = self.before[(open % A_DAY as u64) as usize].replace(held);
+            self.run.compare(before, held, A_DAY as f64);
+            if stretch != open + 1 {
+                (self.before, self.run) = ([None; A_DAY], Run::default());
             }
-            None => self.open = Some((tick, now)),
+            self.open = None;
         }
-        self.held.0 += now.kv;
-        self.held.1 += f64::from(now.running);
+        let (_, fit) = self.open.get_or_insert((stretch, Fit::default()));
+        fit.take(now.kv, f64::from(now.running), memory);
+    }
+}
+
+impl Fit {
+    fn take(&mut self, kv: f64, running: f64, memory: f64) {
+        self.samples += 1.0;
+        self.kv += kv;
+        self.running += running;
+        self.products += kv * running;
+        self.squares += running * running;
+        self.memory += memory;
     }
 
-    fn close(&mut self, tick: Tick, now: Calm) {
-        let (kv, running) = std::mem::replace(&mut self.held, (0.0, 0.0));
-        // What a request holds on average takes in what is leaked: at the calmest moment, when few run, too much is
-        // then explained rather than too little, and nothing where none runs.
-        let each = if running > 0.0 { kv / running } else { 0.0 };
-        let ended = self.open.replace((tick, now)).map(|(_, calm)| calm);
-        self.closed.rotate_left(1);
-        self.closed[STRETCHES - 1] = ended.map(|calm| (calm, calm.kv - each * f64::from(calm.running)));
+    /// What would be held with nothing running, in MiB; all of it where their number never changed.
+    fn unexplained(&self) -> f64 {
+        let spread = self.squares - self.running * self.running / self.samples;
+        let shared = self.products - self.kv * self.running / self.samples;
+        let each = if spread > 0.5 { shared / spread } else { 0.0 };
+        (self.kv - each * self.running) / self.samples
     }
+}
 
-    /// What the unexplained part has risen by, where each stretch holds more than the one before, with no more
-    /// requests, while memory keeps its size: an engine that allocates on demand shows such a rise in its memory.
-    fn risen(&self) -> Option<f64> {
-        let mut calms = [(Calm { running: 0, kv: 0.0, memory: 0.0 }, 0.0); STRETCHES];
-        for (calm, kept) in calms.iter_mut().zip(self.closed) {
-            *calm = kept?;
-        }
-        let by_the_day = self.stretch_s > 3600.0;
-        let rises = |pair: &[(Calm, f64)]| {
-            let ((before, left_before), (now, left)) = (pair[0], pair[1]);
-            now.kv >= before.kv + MIN_RISE
-                && if by_the_day { left >= left_before + MIN_RISE } else { now.running <= before.running }
-        };
-        let grown = calms[STRETCHES - 1].0.kv - calms[0].0.kv;
-        let moved = (calms[STRETCHES - 1].0.memory - calms[0].0.memory).abs();
-        (moved < FOLLOWING * grown && calms.windows(2).all(rises)).then_some(grown)
+/// Rises in a row that chance brings no more often than this, given as its natural logarithm. Each stretch is compared
+/// with the one so many stretches earlier: of n that can be compared with each other, all orders are as likely where
+/// nothing rises, so one in n! has each above the one before.
+fn rises_beyond(chance: f64, apart: u32) -> u32 {
+    let (mut rises, mut reached) = (0, 0.0);
+    while reached > chance {
+        reached -= f64::from(rises / apart + 2).ln();
+        rises += 1;
     }
-
-    const fn span_s(&self) -> f64 {
-        self.stretch_s * STRETCHES as f64
-    }
+    rises
 }
 
 impl PoolUse {
@@ -125,17 +193,23 @@ impl PoolUse {
             _ => is_idle.then_some((moment.tick, kv)),
         };
         self.began.get_or_insert(moment.tick);
-        let now = Calm { running: running.unwrap_or(0), kv, memory: moment.value.mib() };
-        self.hour.sample(moment.tick, now);
-        self.days.sample(moment.tick, now);
+        let at = seconds(self.began.unwrap_or(moment.tick), moment.tick);
+        let (now, memory) = (Calm { running: running.unwrap_or(0), kv }, moment.value.mib());
+        self.hourly.sample(at, now, memory);
+        if running.is_ok() {
+            self.daily.sample(at, now, memory);
+        }
     }
 
     /// Whether blocks are held without a reason.
-    pub(super) fn claim(&self, moment: &Moment) -> Option<Claim> {
+    pub(super) fn claim(&self, moment: &Moment, known: Known) -> Option<Claim> {
         if moment.load.semantics == KvSemantics::ReferencedAndCached {
             return None;
         }
-        self.held_at_idle(moment).or_else(|| self.rising(moment))
+        // Where memory follows the counter, a rise of the pool is one of memory, and judged there.
+        let is_reserved = known.account == Account::Pooled;
+        let rising = || self.rising(moment, known).filter(|_| is_reserved);
+        self.held_at_idle(moment).or_else(rising)
     }
 
     fn held_at_idle(&self, moment: &Moment) -> Option<Claim> {
@@ -160,26 +234,69 @@ impl PoolUse {
         })
     }
 
-    fn rising(&self, moment: &Moment) -> Option<Claim> {
-        let hour = self.hour.risen().map(|grown| (grown, self.hour.stretch_s, self.hour.span_s()));
-        let days = || self.days.risen().map(|grown| (grown, self.days.stretch_s, self.days.span_s()));
-        let (grown, stretch_s, span_s) = hour.or_else(days)?;
-        let is_seen = moment.load.running.is_ok() && moment.load.semantics != KvSemantics::Unknown;
-        let is_sure = is_seen && moment.load.role != EngineRole::Prefill;
+    fn rising(&self, moment: &Moment, known: Known) -> Option<Claim> {
+        let is_seen = moment.load.running.is_ok();
+        let needed = |stretch_s, apart| rises_beyond(known.budget.log_chance(stretch_s), apart);
+        let both = [(self.hourly.run, HOURLY_S, 1), (self.daily.run, DAILY_S, A_DAY as u32)];
+        let (run, stretch_s, apart) = both
+            .into_iter()
+            .find(|(run, stretch_s, apart)| run.is_inside() && run.rises >= needed(*stretch_s, *apart))?;
+        let gained = bytes(run.gained);
+        let is_sure = is_seen
+            && moment.load.semantics != KvSemantics::Unknown
+            && moment.load.role != EngineRole::Prefill;
+        let span_s = f64::from(run.rises + apart) * stretch_s;
         Some(Claim {
             kind: FindingKind::KvPoolLeak,
             tier: if is_sure { Tier::Confirmed } else { Tier::Early },
             severity: Severity::Warning,
             since: self.began.unwrap_or(moment.tick),
-            amount: bytes(grown),
+            amount: gained,
             accounts_for_rise: false,
             evidence: vec![
-                Evidence::new("least-held-rose", grown, "MiB"),
-                Evidence::new("stretches", (span_s / stretch_s).round(), ""),
+                Evidence::new("held-rose", run.gained, "MiB"),
+                Evidence::against(
+                    "rises-in-a-row",
+                    f64::from(run.rises),
+                    "",
+                    f64::from(needed(stretch_s, apart)),
+                ),
                 Evidence::new("stretch", stretch_s, "s"),
             ],
-            summary: sentence::pool_rising(bytes(grown), span_s, is_seen),
+            summary: if apart == 1 {
+                sentence::pool_rising(gained, span_s, is_seen)
+            } else {
+                sentence::pool_rising_by_the_day(gained, span_s)
+            },
             settle: sentence::SETTLE_POOL,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_rises_is_as_rare_as_its_order() {
+        let one_in = |chances: f64| -chances.ln();
+        // Four in order: one in 24. Of eight times of the day two in order each: one in 2^8; the ninth rise makes one
+        // of them three in order: one in 6 x 2^7.
+        assert_eq!((rises_beyond(one_in(23.0), 1), rises_beyond(one_in(25.0), 1)), (3, 4));
+        assert_eq!((rises_beyond(one_in(255.0), 8), rises_beyond(one_in(257.0), 8)), (8, 9));
+        assert_eq!((rises_beyond(one_in(767.0), 8), rises_beyond(one_in(769.0), 8)), (9, 10));
+    }
+
+    #[test]
+    fn what_requests_do_not_explain_is_what_is_left_with_none() {
+        let mut fit = Fit::default();
+        for i in 0..100 {
+            let running = f64::from(i * 7 % 9);
+            fit.take(120.0 + 300.0 * running + f64::from(i % 2), running, 0.0);
+        }
+        assert!((fit.unexplained() - 120.5).abs() < 1.0, "{}", fit.unexplained());
+        let mut constant = Fit::default();
+        (0..9).for_each(|_| constant.take(500.0, 6.0, 0.0));
+        assert_eq!(constant.unexplained(), 500.0);
     }
 }
