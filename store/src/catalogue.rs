@@ -21,12 +21,17 @@ const SPARE_IDS: usize = 1024;
 /// a transaction that was rolled back stands for nothing.
 #[derive(Debug, Default)]
 pub(crate) struct SeriesIds {
-    known: HashMap<SeriesKey, Known>,
+    known: Vec<Known>,
+    /// Where a series stands in `known`.
+    places: HashMap<SeriesKey, usize>,
+    /// The places of the series of the newest tick, in its order: mostly also those of the next.
+    order: Vec<usize>,
     newest: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Known {
+    key: SeriesKey,
     id: SeriesId,
     /// `series.seen_seq` as it stands in the database.
     seen: u64,
@@ -42,22 +47,29 @@ impl SeriesIds {
         record: &TickRecord,
     ) -> Result<Row, sqlx::Error> {
         let seq = record.tick.seq;
-        self.forget_unused(record.points.len());
-        let mut row = Row::with_capacity(record.points.len());
+        let (alive, newest) = (record.points.len(), self.newest);
+        // The cache stays in proportion to what is alive.
+        if self.known.len() > 2 * alive + SPARE_IDS {
+            self.keep(|known| known.used == newest);
+        }
+        let mut row = Row::with_capacity(alive);
         let mut refresh = Vec::new();
-        for Point { series, value } in &record.points {
-            let id = match self.known.get_mut(series) {
-                Some(known) => {
-                    known.used = seq;
-                    if seq.saturating_sub(known.seen) >= SEEN_EVERY {
-                        known.seen = seq;
-                        refresh.push(known.id);
-                    }
-                    known.id
-                }
+        for (at, Point { series, value }) in record.points.iter().enumerate() {
+            let place = match self.place(at, series) {
+                Some(place) => place,
                 None => self.enter(conn, series, seq).await?,
             };
-            row.push((id, *value));
+            let known = &mut self.known[place];
+            known.used = seq;
+            if seq.saturating_sub(known.seen) >= SEEN_EVERY {
+                known.seen = seq;
+                refresh.push(known.id);
+            }
+            row.push((known.id, *value));
+            match self.order.get_mut(at) {
+                Some(last) => *last = place,
+                None => self.order.push(place),
+            }
         }
         self.newest = seq;
         if !refresh.is_empty() {
@@ -76,23 +88,33 @@ impl SeriesIds {
 
     /// Forgets the series that [`FORGET_SERIES`] may just have deleted from the file.
     pub(crate) fn forget_before(&mut self, oldest: u64) {
-        self.known.retain(|_, known| known.seen.saturating_add(SEEN_EVERY) > oldest);
-    }
-
-    /// Keeps the cache in proportion to what is alive.
-    fn forget_unused(&mut self, alive: usize) {
-        if self.known.len() > 2 * alive + SPARE_IDS {
-            let newest = self.newest;
-            self.known.retain(|_, known| known.used == newest);
+        if self.known.iter().any(|known| known.may_be_gone(oldest)) {
+            self.keep(|known| !known.may_be_gone(oldest));
         }
     }
 
+    /// Where a series stands that is the `at`th of a tick. Mostly it was the `at`th of the last one too, and a comparison is
+    /// cheaper than a look-up.
+    fn place(&self, at: usize, series: &SeriesKey) -> Option<usize> {
+        let expected = self.order.get(at).copied();
+        expected
+            .filter(|place| self.known[*place].key == *series)
+            .or_else(|| self.places.get(series).copied())
+    }
+
+    fn keep(&mut self, wanted: impl Fn(&Known) -> bool) {
+        self.known.retain(wanted);
+        self.order.clear();
+        self.places = self.known.iter().enumerate().map(|(at, known)| (known.key.clone(), at)).collect();
+    }
+
+    /// Enters a series into the file; where it stands from now on.
     async fn enter(
         &mut self,
         conn: &mut SqliteConnection,
         series: &SeriesKey,
         seq: u64,
-    ) -> Result<SeriesId, sqlx::Error> {
+    ) -> Result<usize, sqlx::Error> {
         let id: i64 = sqlx::query(
             "INSERT INTO series (gpu, pid, start_ticks, metric, seen_seq) VALUES (?, ?, ?, ?, ?)
              ON CONFLICT (coalesce(pid, -1), coalesce(start_ticks, -1), coalesce(gpu, ''), metric)
@@ -108,8 +130,17 @@ impl SeriesIds {
         .await?
         .try_get(0)?;
         let id = SeriesId::try_from(id).map_err(|e| sqlx::Error::Decode(e.into()))?;
-        self.known.insert(series.clone(), Known { id, seen: seq, used: seq });
-        Ok(id)
+        let place = self.known.len();
+        self.known.push(Known { key: series.clone(), id, seen: seq, used: seq });
+        self.places.insert(series.clone(), place);
+        Ok(place)
+    }
+}
+
+impl Known {
+    /// Whether the file may have lost it in a pass that kept what ticks from `oldest` on mention.
+    const fn may_be_gone(&self, oldest: u64) -> bool {
+        self.seen.saturating_add(SEEN_EVERY) <= oldest
     }
 }
 

@@ -2,8 +2,6 @@
 
 use ebbtide_core::Ts;
 
-use crate::rollup::Bucket;
-
 /// More spans than any screen has columns; a larger wish is cut down to it.
 const MAX_SPANS: usize = 10_000;
 
@@ -22,6 +20,16 @@ pub struct Span {
     pub last: i64,
     /// How many values there were.
     pub count: u32,
+}
+
+impl Span {
+    /// Takes in what came later.
+    pub(crate) fn take_in(&mut self, later: &Self) {
+        self.min = self.min.min(later.min);
+        self.max = self.max.max(later.max);
+        self.last = later.last;
+        self.count = self.count.saturating_add(later.count);
+    }
 }
 
 /// Values being sorted into spans.
@@ -60,30 +68,23 @@ impl Spans {
 
     /// Counts a value; one outside of all pieces is nobody's.
     pub(crate) fn add(&mut self, at: Ts, value: i64) {
-        let Some(span) = self.place(at, value) else { return };
-        span.min = span.min.min(value);
-        span.max = span.max.max(value);
-        span.last = value;
-        span.count = span.count.saturating_add(1);
+        self.add_part(&Span { from: at, to: at, min: value, max: value, last: value, count: 1 });
     }
 
-    /// The piece that holds an instant; where it is still empty, with the bounds of `value` and a count of none.
-    fn place(&mut self, at: Ts, value: i64) -> Option<&mut Span> {
-        let offset = u64::try_from(at.0.saturating_sub(self.from.0)).ok()?;
+    /// Counts what a series did in a time that is not longer than a piece, in the piece in which it begins.
+    pub(crate) fn add_part(&mut self, part: &Span) {
+        let Ok(offset) = u64::try_from(part.from.0.saturating_sub(self.from.0)) else { return };
         let index = offset / self.width_ms;
-        let from = self.from.plus_ms((index * self.width_ms).cast_signed());
-        let to = from.plus_ms(self.width_ms.cast_signed());
-        let place = self.spans.get_mut(usize::try_from(index).ok()?)?;
-        Some(place.get_or_insert(Span { from, to, min: value, max: value, last: value, count: 0 }))
-    }
-
-    /// Counts what a series did from `at` on for less than the length of a piece.
-    pub(crate) fn add_bucket(&mut self, at: Ts, bucket: &Bucket) {
-        let Some(span) = self.place(at, bucket.last) else { return };
-        span.min = span.min.min(bucket.min);
-        span.max = span.max.max(bucket.max);
-        span.last = bucket.last;
-        span.count = span.count.saturating_add(bucket.count);
+        let Some(place) = usize::try_from(index).ok().and_then(|index| self.spans.get_mut(index)) else {
+            return;
+        };
+        match place {
+            Some(span) => span.take_in(part),
+            None => {
+                let from = self.from.plus_ms((index * self.width_ms).cast_signed());
+                *place = Some(Span { from, to: from.plus_ms(self.width_ms.cast_signed()), ..*part });
+            }
+        }
     }
 
     /// The pieces that have values, in order.

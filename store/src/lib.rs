@@ -8,6 +8,7 @@
 //! | `gpu`, `process` | GPU or process, with what it was called | `process`: as long as one of its series |
 //! | `series` | (GPU, process, metric) that had a value, with its short id | until nothing of it is left |
 //! | `tail` | tick that is not sealed yet | until it is: about 900 ticks |
+//! | `tail_quarter` | quarter of an hour of the tail: what each series did in it | as long as its ticks are in the tail |
 //! | `tick_window` | sealed window: the numbers and times of its ticks | 7 days |
 //! | `chunk` | series in a window, or in eight | 7 days |
 //! | `minute` | series and day: what it did in each minute | 90 days |
@@ -50,6 +51,17 @@
 //! damage costs at most the rest of a chain of sixty, and within a chain wall time keeps step with the steady clock. `NULL`
 //! and form 1 mean absent; nothing stands for it by being zero.
 //!
+//! # The digest of the tail
+//!
+//! With each checkpoint the rows of `tail_quarter` are brought up to the newest tick: for each quarter of an hour, numbered
+//! from 1970, what each series did in it. A long chart reads them and the few ticks behind the newest `last_seq` instead of
+//! the tail. They go in the commit that takes ticks from the tail, and are made again with the next checkpoint; where ticks
+//! are so slow that the tail spans more than eight quarters of an hour there are none.
+//!
+//! ```text
+//! digest  = 0x40 varint column{5} crc: series; id less its place, count, last, last - least, greatest - last
+//! ```
+//!
 //! # From the tail to the rollups
 //!
 //! When the tail holds 900 ticks the oldest of them become a *window*: its number counts from 1 and is never used again,
@@ -87,7 +99,7 @@
 //! under the incident's number, and a chunk a series under `incident << 32 | place`, which has the series' name beside it.
 //!
 //! A chart is made of ticks, minutes or quarters of an hour, whichever is fine enough and still kept; what is not in the
-//! rollups yet comes from chunks and tail. Least and greatest go through all tiers unchanged.
+//! rollups yet comes from chunks, digest and tail. Least and greatest go through all tiers unchanged.
 //!
 //! # What survives
 //!
@@ -105,6 +117,7 @@ mod compaction;
 mod config;
 mod crc;
 mod damage;
+mod digest;
 mod directory;
 mod error;
 mod expire;

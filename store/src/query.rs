@@ -12,9 +12,10 @@ use sqlx::sqlite::SqliteConnection;
 
 use crate::chunk::{Cells, Playback, WindowId, chunk_id, chunk_place};
 use crate::codec::SeriesId;
+use crate::digest;
 use crate::history::{Span, Spans};
 use crate::names;
-use crate::rollup::{self, MINUTE, QUARTER, Tier};
+use crate::rollup::{self, Bucket, MINUTE, QUARTER, Tier};
 use crate::tail::TailWalk;
 use crate::walk::chunk_range;
 use crate::window::{self, MERGED, group_of};
@@ -72,7 +73,10 @@ async fn answer(conn: &mut SqliteConnection, charts: &mut [&mut Chart]) -> Resul
         let after = if fine { 0 } else { chart.rolled };
         chart.add_chunks(conn, &windows, after, ticks_from).await?;
     }
-    add_tail(conn, charts, (ticks_from, to)).await
+    charts.sort_by_key(|chart| chart.id);
+    let told =
+        if tier.width_ms == QUARTER.width_ms { add_digest(conn, charts, (from, to)).await? } else { None };
+    add_tail(conn, charts, (ticks_from, to), told).await
 }
 
 /// From when on ticks answer: from the first that is kept, or where minutes lie before it from the next whole minute,
@@ -164,9 +168,10 @@ impl Chart {
         }
         let periods = (tier.nearest_period(from), tier.nearest_period(to));
         for bucket in rollup::load(conn, tier, self.id, periods).await? {
-            let start = tier.start(&bucket);
-            if from <= start && start.plus_ms(tier.width_ms - 1) <= to {
-                self.spans.add_bucket(start, &bucket);
+            let (start, end) = (tier.start(bucket.index), tier.start(bucket.index + 1));
+            let Bucket { min, max, last, count, .. } = bucket;
+            if from <= start && end.plus_ms(-1) <= to {
+                self.spans.add_part(&Span { from: start, to: end, min, max, last, count });
             }
         }
         Ok(())
@@ -228,13 +233,32 @@ impl Chart {
     }
 }
 
-async fn add_tail(
+/// What the digest of the tail tells, and up to which tick; `None` where it does not tell of this span.
+async fn add_digest(
     conn: &mut SqliteConnection,
     charts: &mut [&mut Chart],
     (from, to): (Ts, Ts),
+) -> Result<Option<u64>, sqlx::Error> {
+    let Some(parts) = digest::load(conn, (from, to)).await? else { return Ok(None) };
+    for (id, mut part) in parts.series {
+        // The ticks of its quarter of an hour lie in the span, where its beginning need not.
+        part.from = part.from.max(from);
+        let first = charts.partition_point(|chart| chart.id < id);
+        for chart in charts[first..].iter_mut().take_while(|chart| chart.id == id) {
+            chart.spans.add_part(&part);
+        }
+    }
+    Ok(Some(parts.last_seq))
+}
+
+/// The ticks of the tail, those behind `told` where a digest has told of the others.
+async fn add_tail(
+    conn: &mut SqliteConnection,
+    charts: &mut [&mut Chart],
+    span: (Ts, Ts),
+    told: Option<u64>,
 ) -> Result<(), sqlx::Error> {
-    charts.sort_by_key(|chart| chart.id);
-    let mut tail = TailWalk::begin_for(conn, (from, to), charts.iter().map(|chart| chart.id)).await?;
+    let mut tail = TailWalk::begin_for(conn, span, told, charts.iter().map(|chart| chart.id)).await?;
     while tail.wants_rows() {
         tail.fetch(conn).await?;
         while let Some(tick) = tail.next() {

@@ -77,13 +77,13 @@ impl Tier {
     }
 
     /// The number of the bucket that holds an instant.
-    fn index(&self, at: Ts) -> i64 {
+    pub(crate) fn index(&self, at: Ts) -> i64 {
         at.0.div_euclid(self.width_ms)
     }
 
-    /// Where a bucket begins.
-    pub(crate) fn start(&self, bucket: &Bucket) -> Ts {
-        Ts(bucket.index.saturating_mul(self.width_ms))
+    /// Where the bucket of a number begins.
+    pub(crate) fn start(&self, index: i64) -> Ts {
+        Ts(index.saturating_mul(self.width_ms))
     }
 }
 
@@ -140,7 +140,7 @@ impl Buckets {
     pub(crate) fn widen(&self, from: &Tier, to: &Tier) -> Self {
         let mut wide = Self::default();
         for bucket in self.0.values() {
-            wide.add(Some(Bucket { index: to.index(from.start(bucket)), ..*bucket }));
+            wide.add(Some(Bucket { index: to.index(from.start(bucket.index)), ..*bucket }));
         }
         wide
     }
@@ -166,7 +166,7 @@ pub(crate) async fn store(
 ) -> Result<(), sqlx::Error> {
     let mut periods: BTreeMap<Period, Vec<Bucket>> = BTreeMap::new();
     for bucket in later.0.values() {
-        if let Some(period) = tier.period(tier.start(bucket)) {
+        if let Some(period) = tier.period(tier.start(bucket.index)) {
             periods.entry(period).or_default().push(*bucket);
         }
     }

@@ -18,7 +18,7 @@ struct Migration {
     checksum: u32,
 }
 
-const MIGRATIONS: [Migration; 3] = [
+const MIGRATIONS: [Migration; 4] = [
     Migration {
         name: "0001_tail_and_verdicts",
         sql: include_str!("../../migrations/0001_tail_and_verdicts.sql"),
@@ -34,11 +34,16 @@ const MIGRATIONS: [Migration; 3] = [
         sql: include_str!("../../migrations/0003_incidents.sql"),
         checksum: 0xBE5B_BA00,
     },
+    Migration {
+        name: "0004_tail_quarters",
+        sql: include_str!("../../migrations/0004_tail_quarters.sql"),
+        checksum: 0xD8AB_57BD,
+    },
 ];
 
 /// How a reader sees a file of an older layout, which it cannot bring up to date: what the layout of that number lacks,
 /// under the names that this build uses, and empty. A name in `temp` goes before the same in the file.
-const BRIDGES: [&str; 3] = [
+const BRIDGES: [&str; 4] = [
     "",
     "CREATE TEMP VIEW series AS SELECT *, 0 AS rolled_window, NULL AS closed_window FROM main.series;
      CREATE TEMP TABLE tick_window (
@@ -53,6 +58,8 @@ const BRIDGES: [&str; 3] = [
          id INTEGER PRIMARY KEY, gpu TEXT, pid INTEGER, start_ticks INTEGER, metric TEXT, data BLOB);
      CREATE TEMP TABLE gap (
          id INTEGER PRIMARY KEY, from_ms INTEGER, to_ms INTEGER, ticks INTEGER, reason TEXT);",
+    "CREATE TEMP TABLE tail_quarter (
+         id INTEGER PRIMARY KEY, last_seq INTEGER, from_ms INTEGER, to_ms INTEGER, data BLOB);",
 ];
 
 /// What the writer wants of its connection. `auto_vacuum` counts only before the first table, and the switch to WAL

@@ -13,6 +13,7 @@ use sqlx::sqlite::SqliteConnection;
 
 use crate::chunk::{Cells, WindowId, chunk_id};
 use crate::codec::{self, Row, SeriesId};
+use crate::digest;
 use crate::json;
 use crate::window;
 
@@ -172,6 +173,7 @@ impl Seal {
             .await?;
             self.close_series(&mut tx).await?;
         }
+        sqlx::query(digest::DELETE).execute(&mut *tx).await?;
         sqlx::query("DELETE FROM tail WHERE seq <= ?").bind(self.read_to).execute(&mut *tx).await?;
         tx.commit().await
     }

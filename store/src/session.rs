@@ -9,6 +9,7 @@ use sqlx::sqlite::SqliteConnection;
 use crate::catalogue::{self, SeriesIds};
 use crate::codec::{self, Row};
 use crate::config::StoreConfig;
+use crate::digest::Digest;
 use crate::error::Error;
 use crate::gap::{self, Gap};
 use crate::incident;
@@ -33,6 +34,7 @@ pub(crate) struct Session {
     inode: u64,
     series: SeriesIds,
     chain: Option<Chain>,
+    digest: Digest,
     last_seq: Option<u64>,
     upkeep: Upkeep,
 }
@@ -70,6 +72,7 @@ impl Session {
             inode,
             series: SeriesIds::default(),
             chain: None,
+            digest: Digest::unknown(),
             last_seq: newest.map(i64::cast_unsigned),
             upkeep,
         })
@@ -119,10 +122,13 @@ impl Session {
     }
 
     async fn commit(&mut self, records: &[TickRecord]) -> Result<(), sqlx::Error> {
-        let Self { conn, series, chain, .. } = self;
+        let Self { conn, series, chain, digest, .. } = self;
         let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
         for record in records {
-            *chain = Some(write(&mut tx, series, chain.take(), record).await?);
+            digest.make_way(&mut tx, record.tick.seq).await?;
+            let written = write(&mut tx, series, chain.take(), record).await?;
+            digest.add(written.tick, &written.row);
+            *chain = Some(written);
         }
         tx.commit().await
     }
@@ -166,7 +172,7 @@ impl Session {
     /// Does the housekeeping that is due after a tick, or a little of it.
     pub(crate) async fn keep_house(&mut self, now: Ts) -> Result<Done, Error> {
         let newest = self.last_seq.unwrap_or(0).cast_signed();
-        let done = self.upkeep.step(&mut self.conn, &mut self.series, (now, newest)).await;
+        let done = self.upkeep.step(&mut self.conn, &mut self.series, &mut self.digest, (now, newest)).await;
         let done = done.map_err(|e| Error::of_sqlite(&self.path, e))?;
         if done.log_pages > Some(LOG_PAGES) {
             tracing::warn!(

@@ -20,6 +20,8 @@ type Stored = (i64, i64, i64, Vec<u8>);
 pub(crate) struct TailWalk {
     from: Ts,
     to: Ts,
+    /// Ticks up to this one are passed over.
+    told: Option<u64>,
     /// The first row not fetched yet.
     next: i64,
     /// The last row of the span.
@@ -36,19 +38,32 @@ pub(crate) struct TailWalk {
 impl TailWalk {
     /// Finds the rows of a time span.
     pub(crate) async fn begin(conn: &mut SqliteConnection, from: Ts, to: Ts) -> Result<Self, sqlx::Error> {
-        let (next, end) = bounds(conn, from, to).await?.unwrap_or((0, -1));
-        let page = VecDeque::new();
-        Ok(Self { from, to, next, end, page, current: None, row: Row::new(), some: None, unreadable: 0 })
+        let rows = bounds(conn, from, to).await?.unwrap_or((0, -1));
+        Ok(Self::over((from, to), rows))
     }
 
-    /// The same for some series only, by ascending id.
+    /// The same for some series only, by ascending id, and without the ticks up to `told`.
     pub(crate) async fn begin_for(
         conn: &mut SqliteConnection,
         (from, to): (Ts, Ts),
+        told: Option<u64>,
         series: impl Iterator<Item = SeriesId>,
     ) -> Result<Self, sqlx::Error> {
         let some = Some(series.map(|series| (series, None)).collect());
-        Ok(Self { some, ..Self::begin(conn, from, to).await? })
+        let mut walk = match told {
+            None => Self::begin(conn, from, to).await?,
+            Some(told) => {
+                let (next, end) = bounds_behind(conn, told.cast_signed()).await?;
+                Self::over((from, to), (next, end))
+            }
+        };
+        (walk.some, walk.told) = (some, told);
+        Ok(walk)
+    }
+
+    fn over((from, to): (Ts, Ts), (next, end): (i64, i64)) -> Self {
+        let (page, row) = (VecDeque::new(), Row::new());
+        Self { from, to, told: None, next, end, page, current: None, row, some: None, unreadable: 0 }
     }
 
     /// Whether [`Self::next`] has to be preceded by [`Self::fetch`].
@@ -61,7 +76,8 @@ impl TailWalk {
         while let Some(stored) = self.page.pop_front() {
             let tick =
                 Tick { seq: stored.0.cast_unsigned(), at: Ts(stored.1), mono_ms: stored.2.cast_unsigned() };
-            if self.apply(tick.seq, &stored.3) && self.from <= tick.at && tick.at <= self.to {
+            let wanted = self.from <= tick.at && tick.at <= self.to && Some(tick.seq) > self.told;
+            if self.apply(tick.seq, &stored.3) && wanted {
                 return Some(tick);
             }
         }
@@ -137,6 +153,18 @@ fn unpack(numbers: &str, mut blobs: &[u8]) -> Result<VecDeque<Stored>, sqlx::Err
         blobs = rest;
     }
     Ok(rows)
+}
+
+/// The first and the last row that are needed for what comes after a tick: from the start of its chain to the newest.
+async fn bounds_behind(conn: &mut SqliteConnection, told: i64) -> Result<(i64, i64), sqlx::Error> {
+    let (first, newest) = sqlx::query_as(
+        "SELECT coalesce((SELECT seq FROM tail WHERE seq <= ?1 AND whole = 1 ORDER BY seq DESC LIMIT 1), ?1),
+                coalesce((SELECT max(seq) FROM tail), -1)",
+    )
+    .bind(told.saturating_add(1))
+    .fetch_one(conn)
+    .await?;
+    Ok(if newest > told { (first, newest) } else { (0, -1) })
 }
 
 /// The first and the last row that can lie in a time span: from the start of the chain that is under way at `from` to

@@ -7,6 +7,7 @@ use sqlx::sqlite::SqliteConnection;
 use crate::catalogue::SeriesIds;
 use crate::chunk::WindowId;
 use crate::config::StoreConfig;
+use crate::digest::Digest;
 use crate::expire::{Expire, Horizon};
 use crate::merge::{MERGED_KEY, Merge};
 use crate::outbox;
@@ -89,10 +90,11 @@ impl Upkeep {
         &mut self,
         conn: &mut SqliteConnection,
         series: &mut SeriesIds,
+        digest: &mut Digest,
         (now, newest): (Ts, i64),
     ) -> Result<Done, sqlx::Error> {
         if self.since_checkpoint >= CHECKPOINT_TICKS {
-            return self.checkpoint(conn, now).await;
+            return self.checkpoint(conn, digest, now).await;
         }
         let Some(mut job) = self.job.take() else {
             self.job = self.next_job(conn, now).await?;
@@ -102,6 +104,9 @@ impl Upkeep {
         let over = match &mut job {
             Job::Seal(seal) => {
                 done.sealed = seal.step(conn, newest).await?;
+                if done.sealed.is_some() {
+                    digest.reset();
+                }
                 done.sealed.is_some()
             }
             Job::Merge(merge) => merge.step(conn).await?,
@@ -176,9 +181,15 @@ impl Upkeep {
     }
 
     /// Moves the log into the file, and looks for what is too old.
-    async fn checkpoint(&mut self, conn: &mut SqliteConnection, now: Ts) -> Result<Done, sqlx::Error> {
+    async fn checkpoint(
+        &mut self,
+        conn: &mut SqliteConnection,
+        digest: &mut Digest,
+        now: Ts,
+    ) -> Result<Done, sqlx::Error> {
         let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
         outbox::forget_oldest(&mut tx, now).await?;
+        digest.store(&mut tx).await?;
         tx.commit().await?;
         self.horizon = Some(Horizon::of_age(conn, &self.config, now, self.merged).await?);
         give_back_pages(conn).await?;

@@ -7,6 +7,7 @@ use sqlx::sqlite::SqliteConnection;
 
 use crate::chunk::{Cells, WindowId, chunk_place};
 use crate::damage::Damage;
+use crate::digest;
 use crate::error::Error;
 use crate::rollup;
 use crate::schema;
@@ -139,6 +140,7 @@ impl Verification {
             let whose = match table {
                 "tick_window" => format!("window {id}"),
                 "incident" => format!("incident {id}"),
+                "tail_quarter" => format!("quarter of an hour {id}"),
                 "incident_series" => format!("incident {series}, series {place}"),
                 _ => format!("series {series}, number {place}"),
             };
@@ -161,7 +163,7 @@ struct Blobs {
     read: fn(i64, &[u8]) -> Result<u64, Damage>,
 }
 
-const BLOBS: [Blobs; 6] = [
+const BLOBS: [Blobs; 7] = [
     Blobs {
         name: "tick_window",
         page: "SELECT id, times FROM tick_window WHERE id > ? ORDER BY id LIMIT ?",
@@ -184,6 +186,11 @@ const BLOBS: [Blobs; 6] = [
         name: "quarter",
         page: "SELECT id, data FROM quarter WHERE id > ? ORDER BY id LIMIT ?",
         read: |id, blob| rollup::decode(id, blob).map(|_| 0),
+    },
+    Blobs {
+        name: "tail_quarter",
+        page: "SELECT id, data FROM tail_quarter WHERE id > ? ORDER BY id LIMIT ?",
+        read: |id, blob| digest::decode(id, blob).map(|_| 0),
     },
     Blobs {
         name: "incident",

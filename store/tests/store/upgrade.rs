@@ -16,7 +16,7 @@ fn copy_of(fixture: &str, dir: &Path) -> PathBuf {
 }
 
 /// The fixtures hold ticks 1 to `last` of [`record`], the first with the cards of two GPUs and three processes, and one
-/// open finding; the third also the end of a process.
+/// open finding; the third and the fourth also the end of a process.
 async fn upgrades(fixture: &str, last: u64) {
     let dir = tempfile::tempdir().unwrap();
     let path = copy_of(fixture, dir.path());
@@ -51,10 +51,20 @@ async fn a_file_of_the_second_layout_becomes_one_of_the_newest() {
 }
 
 #[tokio::test]
-async fn a_file_of_the_third_layout_is_of_the_newest() {
+async fn a_file_of_the_third_layout_becomes_one_of_the_newest() {
     upgrades("schema-3.db", 1000).await;
+    keeps_its_incident("schema-3.db").await;
+}
+
+#[tokio::test]
+async fn a_file_of_the_fourth_layout_is_of_the_newest() {
+    upgrades("schema-4.db", 1000).await;
+    keeps_its_incident("schema-4.db").await;
+}
+
+async fn keeps_its_incident(fixture: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let path = copy_of("schema-3.db", dir.path());
+    let path = copy_of(fixture, dir.path());
     let kept = records::reader(&path).incident(1).await.unwrap().unwrap();
     assert_eq!((kept.incident, kept.ticks.len()), (incident(950), 61));
 }
@@ -76,7 +86,8 @@ async fn an_older_file_can_be_read_as_it_is() {
 /// A fixture is made once, when its layout is released, with the test of that release.
 #[tokio::test]
 async fn the_fixtures_are_of_the_layouts_they_say() {
-    for (fixture, version) in [("schema-1.db", 1), ("schema-2.db", 2), ("schema-3.db", 3)] {
+    for version in 1..=4 {
+        let fixture = &format!("schema-{version}.db");
         let dir = tempfile::tempdir().unwrap();
         let path = copy_of(fixture, dir.path());
         let mut conn = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
