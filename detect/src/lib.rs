@@ -16,6 +16,7 @@
 
 mod blocks;
 mod budget;
+mod bursts;
 mod channel;
 mod config;
 mod detector;

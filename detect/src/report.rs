@@ -239,7 +239,13 @@ impl Author<'_> {
         Finding {
             evidence,
             severity: if soon { Severity::Critical } else { Severity::Warning },
-            summary: sentence::leak(rate(rise), lasted, finding.grown.unwrap_or_default(), account),
+            summary: sentence::leak(
+                rate(rise),
+                lasted,
+                finding.grown.unwrap_or_default(),
+                account,
+                rise.clock,
+            ),
             settle: match self.series.part {
                 SeriesPart::Host(_) => sentence::SETTLE_HOST.to_owned(),
                 _ => sentence::settle_leak(account).to_owned(),

@@ -98,6 +98,17 @@ pub(crate) struct Rise {
     pub(crate) z: f64,
     /// Noise of the blocks, in MiB.
     pub(crate) noise: f64,
+    /// What it keeps pace with.
+    pub(crate) clock: Clock,
+}
+
+/// What a rise keeps pace with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Clock {
+    /// Time: its line is straight over it.
+    Time,
+    /// Nothing that is known: it comes in bursts of any height.
+    Bursts,
 }
 
 /// Rise from the first to the last quarter.
@@ -142,6 +153,7 @@ pub(crate) fn judge(
         until: times[times.len() - 1],
         z,
         noise: noise(x),
+        clock: Clock::Time,
     })
 }
 

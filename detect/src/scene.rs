@@ -7,12 +7,14 @@ use crate::kink::{self, Kink};
 use crate::ladder::{Ladder, RING, RUNGS, block_s};
 use crate::rise::{self, GROWTH, LEAK, Refusal, Rise, YOUNG_LEAK, rise_mib};
 use crate::trend::{Series, least_squares, noise, trend_z};
-use crate::{levelling, onset, wager};
+use crate::{bursts, levelling, onset, wager};
 
 /// Blocks of the window in which growth is looked for: half of a leak's, to be early.
 pub(crate) const GROWTH_SLOTS: usize = RING / 2;
 /// From this rung on (windows of 4.6 h) a rise outlasts any warm-up and any single event.
 const LONG_RUNG: usize = 9;
+/// Windows in which steps of any height are looked for: 2.3 to 18 h.
+const BURST_RUNGS: std::ops::RangeInclusive<usize> = 8..=11;
 /// Up to this rung (windows of 34 min) an allocator that settles looks straight.
 const YOUNG_RUNG: usize = 6;
 /// From this rung on (windows of 4 min) a rise out of calm may be called by its size.
@@ -228,6 +230,15 @@ impl Scene<'_> {
         let level =
             series.and_then(|series| levelling::of(&series, self.granular_noise(rise).unwrap_or(0.0)));
         level.is_some_and(|level| level.is_bent())
+    }
+
+    /// Steps that stay, whatever their heights.
+    pub(crate) fn bursts(&self, rung: usize) -> Result<Rise, Refusal> {
+        if !BURST_RUNGS.contains(&rung) {
+            return Err(Refusal::Sparse);
+        }
+        let basis = self.shown_basis(rung);
+        bursts::judge(rung, basis, &self.series(rung, RING, basis).ok_or(Refusal::Sparse)?)
     }
 
     /// Whether most of a rise would be left if each request that came to run beside the former ones held as much as

@@ -3,6 +3,7 @@
 use ebbtide_core::{Absent, ByteRate, Bytes, EventKind, SignedBytes};
 
 use crate::explain::Account;
+use crate::rise::Clock;
 use crate::scene::Reserve;
 
 /// A duration in the largest unit that keeps two figures.
@@ -16,7 +17,7 @@ pub(crate) fn duration(seconds: f64) -> String {
 }
 
 /// A leak, and what else could have explained it but does not.
-pub(crate) fn leak(rate: ByteRate, lasted_s: f64, grown: Bytes, account: Account) -> String {
+pub(crate) fn leak(rate: ByteRate, lasted_s: f64, grown: Bytes, account: Account, clock: Clock) -> String {
     let ruled_out = match account {
         Account::OnDemand { .. } => "the KV cache and the running requests do not account for it",
         Account::Pooled => "the KV pool is reserved ahead, and load has no new maximum",
@@ -24,7 +25,13 @@ pub(crate) fn leak(rate: ByteRate, lasted_s: f64, grown: Bytes, account: Account
         Account::Unknown => "it does not slow down; the load is not known",
     };
     let load = if matches!(account, Account::Unknown) { "" } else { " at constant load" };
-    format!("Rising {rate} for {}{load}, {grown} so far: {ruled_out}.", duration(lasted_s))
+    let lasted = duration(lasted_s);
+    match clock {
+        Clock::Time => format!("Rising {rate} for {lasted}{load}, {grown} so far: {ruled_out}."),
+        Clock::Bursts => format!(
+            "Rising in bursts for {lasted}{load}, {rate} on average and {grown} so far, of which none came back: {ruled_out}."
+        ),
+    }
 }
 
 /// What would settle whether it is a leak.
@@ -291,7 +298,7 @@ mod tests {
     fn a_tired_person_understands_it() {
         let rate = ByteRate::from_mib_per_min(212.0);
         assert_eq!(
-            leak(rate, 45.0, Bytes::from_mib(159), Account::OnDemand { exact: true }),
+            leak(rate, 45.0, Bytes::from_mib(159), Account::OnDemand { exact: true }, Clock::Time),
             "Rising 212 MiB/min for 45 s at constant load, 159 MiB so far: the KV cache and the running requests do \
              not account for it."
         );

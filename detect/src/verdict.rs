@@ -102,7 +102,11 @@ impl Verdict {
             return None;
         }
         // Where a window four times as long says leak, the short one adds nothing.
-        let judged = if self.leak.stands_from(rung + 2) { None } else { scene.unexplained(rung).ok() };
+        let judged = if self.leak.stands_from(rung + 2) {
+            None
+        } else {
+            scene.unexplained(rung).or_else(|_| scene.bursts(rung)).ok()
+        };
         let Some(rise) = judged else {
             self.miss_leak(scene, rung);
             return None;

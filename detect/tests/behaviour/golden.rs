@@ -15,18 +15,18 @@ const CARD: f64 = 81_920.0;
 const ABSENT: Absent = Absent::NotSupported;
 
 /// A history by its shape: seconds, interval, and at each instant the memory, the load and the event.
-struct History<'a> {
-    seconds: u32,
-    interval: u32,
-    part: SeriesPart,
-    owners: Reading<u32>,
-    peers: &'a dyn Fn(f64) -> Reading<Bytes>,
-    used: &'a dyn Fn(f64) -> f64,
-    load: &'a dyn Fn(f64) -> Load,
-    event: &'a dyn Fn(u32) -> Option<EventKind>,
+pub(crate) struct History<'a> {
+    pub(crate) seconds: u32,
+    pub(crate) interval: u32,
+    pub(crate) part: SeriesPart,
+    pub(crate) owners: Reading<u32>,
+    pub(crate) peers: &'a dyn Fn(f64) -> Reading<Bytes>,
+    pub(crate) used: &'a dyn Fn(f64) -> f64,
+    pub(crate) load: &'a dyn Fn(f64) -> Load,
+    pub(crate) event: &'a dyn Fn(u32) -> Option<EventKind>,
 }
 
-fn quiet(used: &dyn Fn(f64) -> f64) -> History<'_> {
+pub(crate) fn quiet(used: &dyn Fn(f64) -> f64) -> History<'_> {
     History {
         seconds: 3600,
         interval: 1,
@@ -40,7 +40,7 @@ fn quiet(used: &dyn Fn(f64) -> f64) -> History<'_> {
 }
 
 /// The last word of the judgement and of each finding that opened, with the minute it opened in.
-fn told(name: &str, history: &History<'_>) -> String {
+pub(crate) fn told(name: &str, history: &History<'_>) -> String {
     let series = SeriesRef { gpu: GpuUuid::new("GPU-0"), part: history.part };
     let mut detector = Detector::new(series, &DetectConfig::default());
     let mut lines = String::new();
@@ -72,7 +72,7 @@ fn told(name: &str, history: &History<'_>) -> String {
     format!("{name}: {}\n  {}\n{lines}", judgement.diagnosis.name(), judgement.summary)
 }
 
-fn load(kv: f64, pool: f64, running: u32) -> Load {
+pub(crate) fn load(kv: f64, pool: f64, running: u32) -> Load {
     Load {
         kv_used: Ok(bytes(kv)),
         kv_pool: Ok(bytes(pool)),
@@ -84,7 +84,7 @@ fn load(kv: f64, pool: f64, running: u32) -> Load {
 }
 
 /// Half an hour of calm, then growth.
-fn later(at: f64, grown: impl Fn(f64) -> f64) -> f64 {
+pub(crate) fn later(at: f64, grown: impl Fn(f64) -> f64) -> f64 {
     if at < 1800.0 { 30_000.0 } else { 30_000.0 + grown(at - 1800.0) }
 }
 

@@ -1,5 +1,6 @@
 //! What the detector says of whole histories.
 
+mod clocks;
 mod demo;
 mod families;
 mod fast;
