@@ -14,7 +14,7 @@ const LEVEL: f64 = 8.0;
 /// Steps that a window must hold: a server is given a handful of things to keep, not eight.
 const MIN_STEPS: usize = 8;
 /// Share of neighbouring blocks that must be level: what rises between most of them is smooth.
-const MIN_LEVEL: f64 = 0.4;
+const MIN_LEVEL: f64 = 0.5;
 /// Share of neighbouring blocks that may rise by less than a step and yet not be level.
 const MAX_CREEPING: f64 = 0.1;
 /// What the newer half of a window rises by, as a share of the older half, at least: time constants of allocators are
@@ -23,7 +23,7 @@ const MIN_PACE: f64 = 0.5;
 /// Mann-Kendall's z: of a course that never falls it is larger than of any other.
 const MIN_TREND_Z: f64 = 5.5;
 /// Parts of a window, each of which must have a step.
-const PARTS: usize = 4;
+const PARTS: usize = 3;
 
 /// A window of one rung.
 pub(crate) fn judge(rung: usize, basis: Basis, series: &Series) -> Result<Rise, Refusal> {
