@@ -1,7 +1,10 @@
 //! What the forward pass makes of a core: `cargo bench -p ebbtide-engine --bench tokens`.
 //!
-//! A prompt and 32 tokens that follow it, then 16 sequences that decode together against one alone, on one thread. The model is the file that `EBBTIDE_SMOLLM2` names, or a stand-in with the sizes of SmolLM2-135M and random
-//! weights: what is computed does not depend on their values. Each figure is the best of a few rounds. Exits with 1 where a limit is not kept.
+//! A prompt and 32 tokens that follow it, then 16 sequences that decode together against one alone, on one thread and
+//! in its processor time; then the same on two threads against one, by the clock, which on a machine that is busy with
+//! something else says little. The model is the file that `EBBTIDE_SMOLLM2` names, or a stand-in with the sizes of
+//! SmolLM2-135M and random weights: what is computed does not depend on their values. Each figure is the best of a few
+//! rounds. Exits with 1 where a limit is not kept.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,9 +12,10 @@
     reason = "a bench that cannot go on fails, and prints a table"
 )]
 
+use std::num::NonZeroU16;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ebbtide_engine::forward::{Forward, Item, Logits, Options, Transformer};
 use ebbtide_engine::kv::{Backing, Format, Pool, PoolOptions, SequenceId, Token};
@@ -37,10 +41,11 @@ const BATCH: usize = 16;
 /// keys and values of 16 sequences are more than the weights, and nobody shares them.
 const LENGTHS: [(usize, Option<f64>); 2] = [(512, None), (128, Some(5.0))];
 const ROUNDS: usize = 5;
+const TWO: NonZeroU16 = NonZeroU16::new(2).unwrap();
 
 fn main() -> ExitCode {
     let options = Options::from_environment().unwrap();
-    let begun = spent();
+    let begun = processor_time();
     let weights: Box<dyn Weights> = match std::env::var_os("EBBTIDE_SMOLLM2") {
         Some(path) => model::open(Path::new(&path)).unwrap().weights,
         None => Box::new(synthetic(SMOLLM2, 1).unwrap()),
@@ -49,12 +54,14 @@ fn main() -> ExitCode {
     println!(
         "{} kernels, one thread; read and quantised in {:.1} s, {:.0} MB of weights",
         options.kernels.tier(),
-        (spent() - begun).as_secs_f64(),
+        (processor_time() - begun).as_secs_f64(),
         forward.weight_bytes() as f64 / 1e6
     );
     let mut is_kept = true;
     for (tokens, wanted) in LENGTHS {
-        let Rates { prompt, alone, together } = measure(&mut forward, tokens);
+        let mut subject = Subject::new(&mut forward, tokens, processor_time);
+        (0..ROUNDS).for_each(|_| subject.round());
+        let Rates { prompt, alone, together } = subject.best;
         let gain = together / alone;
         println!("prompt of {tokens}: {prompt:.0} tokens/s");
         println!("decode after it: {alone:.1} tokens/s");
@@ -62,7 +69,30 @@ fn main() -> ExitCode {
         println!("decode of {BATCH} such: {together:.1} tokens/s, {gain:.2} times one{limit}");
         is_kept &= wanted.is_none_or(|wanted| gain >= wanted);
     }
+    let mut pair = Transformer::load(weights.as_ref(), Options { threads: TWO, ..options }).unwrap();
+    compare(&mut forward, &mut pair);
     if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What a second thread brings, round by round in turn.
+fn compare(one: &mut Transformer, two: &mut Transformer) {
+    let tokens = LENGTHS[0].0;
+    let begun = Instant::now();
+    let mut one = Subject::new(one, tokens, || begun.elapsed());
+    let mut two = Subject::new(two, tokens, || begun.elapsed());
+    for _ in 0..ROUNDS {
+        one.round();
+        two.round();
+    }
+    println!("two threads over one, by the clock, after prompts of {tokens}:");
+    let rows = [
+        ("prompt", one.best.prompt, two.best.prompt),
+        ("decode", one.best.alone, two.best.alone),
+        ("decode of 16", one.best.together, two.best.together),
+    ];
+    for (what, one, two) in rows {
+        println!("{what}: {one:.0} and {two:.0} tokens/s, {:.2} times", two / one);
+    }
 }
 
 /// Tokens a second, the best round of each.
@@ -73,48 +103,60 @@ struct Rates {
     together: f64,
 }
 
-fn measure(forward: &mut Transformer, tokens: usize) -> Rates {
-    let blocks = BATCH * (tokens + 2 * DECODED).div_ceil(16);
-    let options = PoolOptions { high_water: true, ..PoolOptions::with_capacity(blocks as u32) };
-    let mut pool = Pool::on_host(forward.geometry().kv(), Format::F16, Backing::Anonymous, options).unwrap();
-    let mut best = Rates::default();
-    for _ in 0..ROUNDS {
-        let sequences: Vec<SequenceId> = (0..BATCH).map(|_| pool.open()).collect();
+/// A model with room for a batch behind prompts, and what tells the time.
+struct Subject<'a, C> {
+    forward: &'a mut Transformer,
+    pool: Pool,
+    tokens: usize,
+    clock: C,
+    best: Rates,
+}
+
+impl<'a, C: Fn() -> Duration> Subject<'a, C> {
+    fn new(forward: &'a mut Transformer, tokens: usize, clock: C) -> Self {
+        let blocks = BATCH * (tokens + 2 * DECODED).div_ceil(16);
+        let options = PoolOptions { high_water: true, ..PoolOptions::with_capacity(blocks as u32) };
+        let kept = forward.geometry().kv();
+        let pool = Pool::on_host(kept, Format::F16, Backing::Anonymous, options).unwrap();
+        Self { forward, pool, tokens, clock, best: Rates::default() }
+    }
+
+    fn round(&mut self) {
+        let sequences: Vec<SequenceId> = (0..BATCH).map(|_| self.pool.open()).collect();
         for sequence in &sequences {
-            best.prompt = best.prompt.max(prompt(forward, &mut pool, *sequence, tokens));
+            self.best.prompt = self.best.prompt.max(self.prompt(*sequence));
         }
-        best.alone = best.alone.max(decode(forward, &mut pool, &sequences[..1]));
-        best.together = best.together.max(decode(forward, &mut pool, &sequences));
-        sequences.into_iter().for_each(|sequence| pool.close(sequence).unwrap());
+        self.best.alone = self.best.alone.max(self.decode(&sequences[..1]));
+        self.best.together = self.best.together.max(self.decode(&sequences));
+        sequences.into_iter().for_each(|sequence| self.pool.close(sequence).unwrap());
     }
-    best
-}
 
-/// Tokens a second of a whole prompt, up to the logits of its last token.
-fn prompt(forward: &mut Transformer, pool: &mut Pool, sequence: SequenceId, count: usize) -> f64 {
-    let tokens: Vec<Token> = (0..count).map(|at| (at * 7 % 251) as Token).collect();
-    let begun = spent();
-    pool.append(sequence, count).unwrap();
-    let item = Item { sequence, tokens: &tokens, start: 0, logits: Logits::Last };
-    assert_eq!(forward.step(pool, &[item]).unwrap().len(), 1);
-    count as f64 / (spent() - begun).as_secs_f64()
-}
+    /// Tokens a second of a whole prompt, up to the logits of its last token.
+    fn prompt(&mut self, sequence: SequenceId) -> f64 {
+        let tokens: Vec<Token> = (0..self.tokens).map(|at| (at * 7 % 251) as Token).collect();
+        let begun = (self.clock)();
+        self.pool.append(sequence, self.tokens).unwrap();
+        let item = Item { sequence, tokens: &tokens, start: 0, logits: Logits::Last };
+        assert_eq!(self.forward.step(&mut self.pool, &[item]).unwrap().len(), 1);
+        self.tokens as f64 / ((self.clock)() - begun).as_secs_f64()
+    }
 
-/// Tokens a second of all `sequences`, a token each a step.
-fn decode(forward: &mut Transformer, pool: &mut Pool, sequences: &[SequenceId]) -> f64 {
-    let begun = spent();
-    let mut tokens: Vec<[Token; 1]> = vec![[11]; sequences.len()];
-    for _ in 0..DECODED {
-        let mut items = Vec::with_capacity(sequences.len());
-        for (sequence, tokens) in sequences.iter().zip(&tokens) {
-            let start = pool.table(*sequence).unwrap().tokens();
-            pool.append(*sequence, 1).unwrap();
-            items.push(Item { sequence: *sequence, tokens, start, logits: Logits::Last });
+    /// Tokens a second of all `sequences`, a token each a step.
+    fn decode(&mut self, sequences: &[SequenceId]) -> f64 {
+        let begun = (self.clock)();
+        let mut tokens: Vec<[Token; 1]> = vec![[11]; sequences.len()];
+        for _ in 0..DECODED {
+            let mut items = Vec::with_capacity(sequences.len());
+            for (sequence, tokens) in sequences.iter().zip(&tokens) {
+                let start = self.pool.table(*sequence).unwrap().tokens();
+                self.pool.append(*sequence, 1).unwrap();
+                items.push(Item { sequence: *sequence, tokens, start, logits: Logits::Last });
+            }
+            let rows = self.forward.step(&mut self.pool, &items).unwrap();
+            tokens = rows.iter().map(|row| [largest(row)]).collect();
         }
-        let rows = forward.step(pool, &items).unwrap();
-        tokens = rows.iter().map(|row| [largest(row)]).collect();
+        (DECODED * sequences.len()) as f64 / ((self.clock)() - begun).as_secs_f64()
     }
-    (DECODED * sequences.len()) as f64 / (spent() - begun).as_secs_f64()
 }
 
 fn largest(row: &[f32]) -> Token {
@@ -123,7 +165,7 @@ fn largest(row: &[f32]) -> Token {
 }
 
 /// Processor time of this thread, which neighbours on a busy machine do not add to.
-fn spent() -> Duration {
+fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -17,6 +17,8 @@ mod weights;
 
 pub use transformer::Transformer;
 
+use std::num::NonZeroU16;
+
 use crate::kernels::{Kernels, TierError};
 use crate::kv::{Pool, PoolError, SequenceId, Token};
 use crate::model::Geometry;
@@ -141,14 +143,16 @@ pub trait Forward {
 pub struct Options {
     /// By which kernels.
     pub kernels: Kernels,
+    /// On how many threads; what is computed is the same to the bit for any number of them.
+    pub threads: NonZeroU16,
 }
 
 impl Options {
-    /// What the processor does best, unless `EBBTIDE_KERNELS` asks for something else.
+    /// What the processor does best, unless `EBBTIDE_KERNELS` asks for something else, on one thread.
     ///
     /// # Errors
     /// Where it asks for what is not there.
     pub fn from_environment() -> Result<Self, TierError> {
-        Ok(Self { kernels: Kernels::from_environment()? })
+        Ok(Self { kernels: Kernels::from_environment()?, threads: NonZeroU16::MIN })
     }
 }

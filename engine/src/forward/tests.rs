@@ -25,7 +25,8 @@ fn model(geometry: &Geometry) -> Synthetic {
 }
 
 fn transformer(geometry: &Geometry, tier: Tier) -> Transformer {
-    Transformer::load(&model(geometry), Options { kernels: Kernels::of(tier).unwrap() }).unwrap()
+    let kernels = Kernels::of(tier).unwrap();
+    Transformer::load(&model(geometry), Options { kernels, threads: NonZeroU16::MIN }).unwrap()
 }
 
 fn pool(format: Format) -> Pool {
@@ -94,6 +95,53 @@ fn sequences_that_step_together_do_not_see_each_other() {
     assert_eq!(together.len(), 21);
     assert!(difference(&alone[1], &together[..20]) < 1e-6);
     assert!(difference(&alone[0][29..], &together[20..]) < 3e-2);
+}
+
+/// As wide as work must be to be shared; three heads of keys and values, so that two threads get different shares.
+const WIDE: Geometry = Geometry {
+    hidden: 192,
+    layers: 1,
+    heads: 9,
+    kv_heads: 3,
+    head_dim: 64,
+    ffn: 520,
+    vocab: 11_000,
+    context: 512,
+    ..GEOMETRY
+};
+
+/// The logits of a prompt in stretches, then of a token alone and of three sequences that decode together.
+fn conversation(threads: u16) -> Vec<f32> {
+    let options = Options { kernels: Kernels::fastest(), threads: NonZeroU16::new(threads).unwrap() };
+    let mut forward = Transformer::load(&model(&WIDE), options).unwrap();
+    let capacity = PoolOptions::with_capacity(96);
+    let mut pool = Pool::on_host(WIDE.kv(), Format::Int8, Backing::File, capacity).unwrap();
+    let mut said = Vec::new();
+    let mut step = |pool: &mut Pool, items: &[Item<'_>]| {
+        items.iter().for_each(|item| pool.append(item.sequence, item.tokens.len()).unwrap());
+        forward.step(pool, items).unwrap().iter().for_each(|row| said.extend_from_slice(row));
+    };
+    let sequences = [pool.open(), pool.open(), pool.open()];
+    let text = text(5, 160);
+    let item = |sequence: usize, first: usize, tokens: usize| Item {
+        sequence: sequences[sequence],
+        tokens: &text[first..first + tokens],
+        start: first,
+        logits: Logits::Last,
+    };
+    step(&mut pool, &[item(0, 0, 129), item(1, 0, 65), item(2, 0, 1)]);
+    step(&mut pool, &[item(0, 129, 1)]);
+    step(&mut pool, &[item(0, 130, 1), item(1, 65, 1), item(2, 1, 2)]);
+    said
+}
+
+#[test]
+fn any_number_of_threads_says_the_same_to_the_bit() {
+    let expected = conversation(1);
+    assert!(expected.iter().all(|logit| logit.is_finite()) && expected.len() == 7 * WIDE.vocab);
+    for threads in [2, 3] {
+        assert!(conversation(threads) == expected, "{threads} threads");
+    }
 }
 
 #[test]

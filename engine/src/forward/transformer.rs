@@ -2,7 +2,9 @@
 
 use super::weights::{Layer, Parameters};
 use super::{Forward, Item, Options, Rows, StepError};
-use crate::kernels::{Activations, Attention, Chunk, Kernels, Queries, Shape, Workspace};
+use std::sync::Mutex;
+
+use crate::kernels::{Activations, Attention, Chunk, Crew, Kernels, Portions, Queries, Shape, Workspace};
 use crate::kv::{Pool, PoolError, Row, Side};
 use crate::model::{Geometry, ModelError, Weights};
 
@@ -17,6 +19,7 @@ const BATCH: usize = 128;
 pub struct Transformer {
     geometry: Geometry,
     kernels: Kernels,
+    crew: Crew,
     parameters: Parameters,
     /// For each pair of a head, radians a position.
     frequencies: Vec<f64>,
@@ -42,7 +45,8 @@ struct Scratch {
     /// For each item.
     chunks: Vec<Vec<Chunk>>,
     activations: Activations,
-    workspace: Workspace,
+    /// For each thread.
+    workspaces: Vec<Mutex<Workspace>>,
     logits: Vec<f32>,
 }
 
@@ -50,7 +54,7 @@ impl Transformer {
     /// Reads and quantises all of `weights`.
     ///
     /// # Errors
-    /// Where the sizes make no sense or a tensor cannot be read.
+    /// Where the sizes make no sense, a tensor cannot be read or threads do not start.
     pub fn load(weights: &dyn Weights, options: Options) -> Result<Self, ModelError> {
         let parameters = Parameters::read(weights)?;
         let geometry = weights.geometry().clone();
@@ -58,8 +62,11 @@ impl Transformer {
         // base^(-2 i / head_dim) for pair i (RoPE, arXiv 2104.09864, section 3.4.3).
         let frequency = |pair: usize| f64::from(geometry.rope_base).powf(-(pair as f64) / pairs as f64);
         let frequencies = (0..pairs).map(frequency).collect();
-        let scratch = Scratch::default();
-        Ok(Self { geometry, kernels: options.kernels, parameters, frequencies, scratch })
+        let threads = options.threads.get();
+        let crew = Crew::new(options.threads).map_err(|source| ModelError::Threads { threads, source })?;
+        let workspaces = (0..threads).map(|_| Mutex::default()).collect();
+        let scratch = Scratch { workspaces, ..Scratch::default() };
+        Ok(Self { geometry, kernels: options.kernels, crew, parameters, frequencies, scratch })
     }
 
     /// Bytes of memory that its weights take.
@@ -135,7 +142,7 @@ impl Transformer {
             let normal = &mut scratch.normal[..rows.len()];
             self.kernels.normalise(rows, &layer.attention_norm, geometry.rms_eps, normal);
             self.kernels.quantise(normal, geometry.hidden, geometry.hidden, &mut scratch.activations);
-            self.kernels.multiply(&layer.attention_in, &scratch.activations, heads);
+            self.kernels.multiply(&mut self.crew, &layer.attention_in, &scratch.activations, heads);
         }
         let turns = scratch.turns.chunks_exact(geometry.head_dim / 2);
         for (heads, turns) in scratch.heads.chunks_exact_mut(width).zip(turns) {
@@ -166,22 +173,21 @@ impl Transformer {
         Ok(())
     }
 
-    /// Attention of all items in `layer`.
+    /// Attention of all items in `layer`, portion by portion, so that threads share it.
     fn attend(&mut self, pool: &Pool, items: &[Item<'_>], (layer, shape): (usize, Shape)) {
-        let geometry = &self.geometry;
-        let stride = (geometry.heads + 2 * geometry.kv_heads) * geometry.head_dim;
-        let width = geometry.heads * geometry.head_dim;
-        let scratch = &mut self.scratch;
-        let mut first = 0;
-        for (item, chunks) in items.iter().zip(&scratch.chunks).filter(|(item, _)| !item.tokens.is_empty()) {
+        let width = shape.heads() * shape.head_dim;
+        let stride = width + 2 * shape.kv_heads * shape.head_dim;
+        let Scratch { heads, attended, chunks, workspaces, .. } = &mut self.scratch;
+        let (mut heads, mut attended) = (heads.as_slice(), attended.as_mut_slice());
+        let mut portions = Portions::new(items.len(), self.crew.threads());
+        for (item, chunks) in items.iter().zip(chunks).filter(|(item, _)| !item.tokens.is_empty()) {
             let tokens = item.tokens.len();
-            let values = &scratch.heads[first * stride..];
-            let queries = Queries { values, stride, start: item.start, tokens };
-            let attention = Attention { shape, memory: pool.bytes(), chunks, layer, queries };
-            let out = &mut scratch.attended[first * width..(first + tokens) * width];
-            self.kernels.attend(&attention, &mut scratch.workspace, out);
-            first += tokens;
+            let queries = Queries { values: heads, stride, start: item.start, tokens };
+            let (out, rest) = attended.split_at_mut(tokens * width);
+            portions.add(Attention { shape, memory: pool.bytes(), chunks, layer, queries }, out);
+            (heads, attended) = (&heads[tokens * stride..], rest);
         }
+        self.kernels.attend_all(&mut self.crew, portions, workspaces);
     }
 
     /// What attention found, and the feed-forward network, added to the stream.
@@ -193,18 +199,18 @@ impl Transformer {
         for (rows, attended) in batches.zip(scratch.attended.chunks(BATCH * width)) {
             let (delta, normal) = (&mut scratch.delta[..rows.len()], &mut scratch.normal[..rows.len()]);
             kernels.quantise(attended, width, width, activations);
-            kernels.multiply(&layer.attention_out, activations, delta);
+            kernels.multiply(&mut self.crew, &layer.attention_out, activations, delta);
             kernels.add(rows, delta);
             kernels.normalise(rows, &layer.ffn_norm, geometry.rms_eps, normal);
             kernels.quantise(normal, hidden, hidden, activations);
             let inner = &mut scratch.ffn[..rows.len() / hidden * 2 * ffn];
-            kernels.multiply(&layer.ffn_in, activations, inner);
+            kernels.multiply(&mut self.crew, &layer.ffn_in, activations, inner);
             for inner in inner.chunks_exact_mut(2 * ffn) {
                 let (gate, up) = inner.split_at_mut(ffn);
                 kernels.gate(gate, up);
             }
             kernels.quantise(inner, 2 * ffn, ffn, activations);
-            kernels.multiply(&layer.ffn_out, activations, delta);
+            kernels.multiply(&mut self.crew, &layer.ffn_out, activations, delta);
             kernels.add(rows, delta);
         }
     }
@@ -229,7 +235,7 @@ impl Transformer {
             let normal = &mut scratch.normal[..rows.len()];
             self.kernels.normalise(rows, &self.parameters.final_norm, geometry.rms_eps, normal);
             self.kernels.quantise(normal, hidden, hidden, &mut scratch.activations);
-            self.kernels.multiply(output, &scratch.activations, logits);
+            self.kernels.multiply(&mut self.crew, output, &scratch.activations, logits);
         }
     }
 }

@@ -52,6 +52,8 @@ pub struct Shape {
     pub group: usize,
     /// Numbers a head.
     pub head_dim: usize,
+    /// The first of the heads, among those of the layout.
+    first: usize,
     /// Bytes from the start of a layer to its rows, and of a layer as a whole.
     pub(super) rows_at: usize,
     pub(super) layer_bytes: usize,
@@ -69,9 +71,16 @@ impl Shape {
             kv_heads: geometry.kv_heads,
             group,
             head_dim: geometry.head_dim,
+            first: 0,
             rows_at: layout.row(first).start,
             layer_bytes: layout.layer_bytes(),
         })
+    }
+
+    /// The shape of one of its heads of keys and values, as if there were no other.
+    #[must_use]
+    pub(crate) const fn only(self, head: usize) -> Self {
+        Self { kv_heads: 1, first: self.first + head, ..self }
     }
 
     /// Heads of queries.
@@ -96,7 +105,7 @@ impl Shape {
     }
 
     const fn ordinal(&self, head: usize, side: Side) -> usize {
-        head * 2 + matches!(side, Side::Value) as usize
+        (self.first + head) * 2 + matches!(side, Side::Value) as usize
     }
 }
 
@@ -165,6 +174,80 @@ impl Attention<'_> {
         assert!(self.chunks.is_sorted_by_key(|chunk| chunk.position), "blocks out of order");
         let first = self.chunks.first().map(|chunk| chunk.position);
         assert!(tokens == 0 || first.is_some_and(|first| first <= start), "a query that sees nothing");
+    }
+}
+
+/// What several sequences ask of one layer, in portions that threads can take in any order: each is computed alike
+/// whoever takes it.
+#[derive(Debug)]
+pub struct Portions<'a> {
+    portions: Vec<(Attention<'a>, &'a mut [f32])>,
+    /// Multiplications of queries and keys, about.
+    products: usize,
+    /// Whether there are so few sequences that single tokens are split by heads.
+    by_heads: bool,
+    is_shared: bool,
+}
+
+/// Tokens of a prompt that go together at least: a chunk is converted once for all of them.
+const STRETCH: usize = 64;
+
+impl<'a> Portions<'a> {
+    /// None yet, of `sequences` in all, for `threads` threads.
+    #[must_use]
+    pub fn new(sequences: usize, threads: usize) -> Self {
+        // A block's heads lie one after the other, so that whole blocks are read faster than heads of them.
+        let by_heads = sequences < threads;
+        Self { portions: Vec::with_capacity(sequences), products: 0, by_heads, is_shared: threads > 1 }
+    }
+
+    /// Multiplications of queries and keys in all of them, about: it says how long they take.
+    pub(super) const fn products(&self) -> usize {
+        self.products
+    }
+
+    /// Adds those of `attention`, for which `out` is `[token][head][head_dim]`.
+    pub fn add(&mut self, attention: Attention<'a>, out: &'a mut [f32]) {
+        self.products += out.len() * attention.chunks.len() * BLOCK_TOKENS;
+        match attention.queries.tokens {
+            1 if self.by_heads => self.add_heads(attention, out),
+            tokens if self.is_shared && tokens >= 2 * STRETCH => self.add_stretches(attention, out),
+            _ => self.portions.push((attention, out)),
+        }
+    }
+
+    /// One token, a head of keys and values at a time.
+    fn add_heads(&mut self, attention: Attention<'a>, out: &'a mut [f32]) {
+        let Attention { shape, queries, .. } = attention;
+        let width = shape.group * shape.head_dim;
+        for (head, out) in out.chunks_exact_mut(width).enumerate() {
+            let queries = Queries { values: &queries.values[head * width..], ..queries };
+            self.portions.push((Attention { shape: shape.only(head), queries, ..attention }, out));
+        }
+    }
+
+    /// Stretches of a prompt. All have more than one token: one alone would be added up in another order.
+    fn add_stretches(&mut self, attention: Attention<'a>, mut out: &'a mut [f32]) {
+        let Attention { shape, queries, .. } = attention;
+        let (width, count) = (shape.heads() * shape.head_dim, queries.tokens / STRETCH);
+        let begin = |stretch: usize| stretch * queries.tokens / count;
+        for stretch in 0..count {
+            let (first, tokens) = (begin(stretch), begin(stretch + 1) - begin(stretch));
+            let (part, rest) = out.split_at_mut(tokens * width);
+            let values = &queries.values[first * queries.stride..];
+            let queries = Queries { values, start: queries.start + first, tokens, ..queries };
+            self.portions.push((Attention { queries, ..attention }, part));
+            out = rest;
+        }
+    }
+}
+
+impl<'a> IntoIterator for Portions<'a> {
+    type Item = (Attention<'a>, &'a mut [f32]);
+    type IntoIter = std::vec::IntoIter<Self::Item>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.portions.into_iter()
     }
 }
 

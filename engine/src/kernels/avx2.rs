@@ -6,6 +6,7 @@ use super::activations::Activations;
 use super::attention::{Attention, Workspace};
 use super::lanes::{EXP_COEFFICIENTS, EXP_MIN, LN2_HIGH, LN2_LOW};
 use super::paged;
+use super::products::Products;
 use super::simd::Simd;
 use super::tiles::{Block, QUAD, TILE_ROWS, Tiles};
 use super::{GROUP, lanes};
@@ -155,11 +156,9 @@ const ROWS: usize = 4;
 /// # Safety
 /// The processor has the instructions, and `weights` [fits](Tiles::fits).
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn multiply(weights: &Tiles, input: &Activations, out: &mut [f32]) {
-    for tile in 0..weights.tiles() {
+pub(super) unsafe fn multiply(weights: &Tiles, input: &Activations, out: &mut Products<'_>) {
+    for tile in out.tiles() {
         let Some((blocks, scales)) = weights.tile(tile) else { return };
-        let column = tile * TILE_ROWS;
-        let width = TILE_ROWS.min(weights.rows() - column);
         let mut row = 0;
         while row < input.rows() {
             let mut products = [[0.0; TILE_ROWS]; ROWS];
@@ -171,9 +170,7 @@ pub(super) unsafe fn multiply(weights: &Tiles, input: &Activations, out: &mut [f
                     _ => rows::<1>(blocks, scales, (input, row), &mut products),
                 }
             };
-            for (at, products) in products.iter().take(count).enumerate() {
-                out[(row + at) * weights.rows() + column..][..width].copy_from_slice(&products[..width]);
-            }
+            out.put((row, tile), &products[..count]);
             row += count;
         }
     }

@@ -6,6 +6,7 @@ use super::activations::Activations;
 use super::attention::{Attention, Workspace};
 use super::lanes::{EXP_COEFFICIENTS, EXP_MIN, LN2_HIGH, LN2_LOW};
 use super::paged;
+use super::products::{Products, Sink};
 use super::simd::Simd;
 use super::tiles::{Block, QUAD, TILE_ROWS, Tiles};
 use super::{GROUP, lanes};
@@ -158,6 +159,8 @@ impl Simd for Avx512 {
 
 /// Rows of activations that share one reading of a block: 16 sums beside its eight registers and a few to work with.
 const ROWS: usize = 16;
+/// Rows whose sums, one chain each, keep both multipliers busy: an addition takes four or five cycles.
+const CHAINS: usize = 8;
 /// Blocks, in the order of memory, between the one that is multiplied and the one that is asked for: a page, at whose
 /// end the processor's own prefetching stops.
 const AHEAD: usize = 8;
@@ -167,35 +170,37 @@ const AHEAD: usize = 8;
 /// # Safety
 /// The processor has the instructions, and `weights` [fits](Tiles::fits).
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(super) unsafe fn multiply(weights: &Tiles, input: &Activations, out: &mut [f32]) {
-    for tile in 0..weights.tiles() {
+pub(super) unsafe fn multiply(weights: &Tiles, input: &Activations, out: &mut Products<'_>) {
+    for tile in out.tiles() {
         let Some((blocks, scales)) = weights.tile(tile) else { return };
-        let column = tile * TILE_ROWS;
-        let mask = 0xffff >> (TILE_ROWS - TILE_ROWS.min(weights.rows() - column));
         let mut row = 0;
         while row < input.rows() {
-            let sink =
-                Sink { out: out[row * weights.rows() + column..].as_mut_ptr(), stride: weights.rows(), mask };
-            // SAFETY: rows `row..row + R` exist in `input` and in `out`; the mask keeps to the columns there are.
-            row += unsafe {
-                match input.rows() - row {
-                    ROWS.. => rows::<ROWS>(blocks, scales, Source::new(input, row), sink),
-                    8.. => rows::<8>(blocks, scales, Source::new(input, row), sink),
-                    4.. => rows::<4>(blocks, scales, Source::new(input, row), sink),
-                    2.. => rows::<2>(blocks, scales, Source::new(input, row), sink),
-                    _ => rows::<1>(blocks, scales, Source::new(input, row), sink),
+            let (from, count) = (Source::new(input, row), portion(input.rows() - row));
+            let to = out.sink((row, tile), count);
+            // SAFETY: rows `row..row + R` exist in `input` and are those of `to`.
+            unsafe {
+                match count {
+                    ROWS => rows::<ROWS>(blocks, scales, from, to),
+                    8 => rows::<8>(blocks, scales, from, to),
+                    4 => rows::<4>(blocks, scales, from, to),
+                    2 => rows::<2>(blocks, scales, from, to),
+                    _ => rows::<1>(blocks, scales, from, to),
                 }
-            };
+            }
+            row += count;
         }
     }
 }
 
-/// Where products go: rows `stride` apart, the columns of `mask`.
-#[derive(Clone, Copy)]
-struct Sink {
-    out: *mut f32,
-    stride: usize,
-    mask: u16,
+/// How many of `rest` rows go over a tile together.
+const fn portion(rest: usize) -> usize {
+    match rest {
+        ROWS.. => ROWS,
+        8.. => 8,
+        4.. => 4,
+        2.. => 2,
+        _ => 1,
+    }
 }
 
 /// Rows of activations, from one on.
@@ -222,16 +227,12 @@ impl Source {
     }
 }
 
-/// `R` rows of activations times one tile; `R`.
+/// `R` rows of activations times one tile.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn rows<const R: usize>(
-    blocks: &[Block],
-    scales: &[[u16; TILE_ROWS]],
-    from: Source,
-    to: Sink,
-) -> usize {
-    // SAFETY: `blocks`, `scales` and each row of `from` have as many groups; a block is 8 registers.
+unsafe fn rows<const R: usize>(blocks: &[Block], scales: &[[u16; TILE_ROWS]], from: Source, to: Sink) {
+    // SAFETY: `blocks`, `scales` and each row of `from` have as many groups; a block is 8 registers; the mask keeps to
+    // the columns of `to`.
     unsafe {
         let mut sums = [_mm512_setzero_ps(); R];
         for (group, (block, scales)) in blocks.iter().zip(scales).enumerate() {
@@ -247,21 +248,28 @@ unsafe fn rows<const R: usize>(
             for (row, sum) in sums.iter_mut().enumerate() {
                 let place = group * from.stride + row;
                 let values = from.values.add(place * GROUP).cast::<i32>();
-                // Two chains of additions, so that a single row does not wait for each of its own.
-                let mut even = _mm512_set1_epi32(*from.offsets.add(place));
-                let mut odd = _mm512_setzero_si512();
-                for pair in 0..GROUP / 8 {
-                    let value = |quad: usize| _mm512_set1_epi32(values.add(quad).read_unaligned());
-                    even = _mm512_dpbusd_epi32(even, quads[2 * pair], value(2 * pair));
-                    odd = _mm512_dpbusd_epi32(odd, quads[2 * pair + 1], value(2 * pair + 1));
+                let value = |quad: usize| _mm512_set1_epi32(values.add(quad).read_unaligned());
+                let mut integers = _mm512_set1_epi32(*from.offsets.add(place));
+                if R >= CHAINS {
+                    for (quad, weights) in quads.iter().enumerate() {
+                        integers = _mm512_dpbusd_epi32(integers, *weights, value(quad));
+                    }
+                } else {
+                    // Two chains of additions, so that few rows do not wait for each of their own.
+                    let mut odd = _mm512_setzero_si512();
+                    for (pair, [even, odds]) in quads.as_chunks::<2>().0.iter().enumerate() {
+                        integers = _mm512_dpbusd_epi32(integers, *even, value(2 * pair));
+                        odd = _mm512_dpbusd_epi32(odd, *odds, value(2 * pair + 1));
+                    }
+                    integers = _mm512_add_epi32(integers, odd);
                 }
                 let scale = _mm512_mul_ps(scales, _mm512_set1_ps(*from.scales.add(place)));
-                *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(even, odd)), scale, *sum);
+                *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(integers), scale, *sum);
             }
         }
+        let mask = u16::MAX >> (TILE_ROWS - to.width);
         for (row, sum) in sums.iter().enumerate() {
-            _mm512_mask_storeu_ps(to.out.add(row * to.stride), to.mask, *sum);
+            _mm512_mask_storeu_ps(to.out.add(row * to.stride), mask, *sum);
         }
     }
-    R
 }

@@ -1,7 +1,11 @@
 //! One call for each piece of arithmetic, whatever the processor: lengths are checked here, then the set is entered.
 
+use std::sync::{Mutex, PoisonError};
+
 use super::activations::Activations;
-use super::attention::{Attention, Workspace};
+use super::attention::{Attention, Portions, Workspace};
+use super::crew::Crew;
+use super::products::Products;
 use super::tiles::Tiles;
 use super::{Tier, TierError, lanes, scalar};
 #[cfg(target_arch = "x86_64")]
@@ -155,13 +159,27 @@ impl Kernels {
         F16_ONE
     }
 
-    /// `input` times the transposed weights, `[row][weight row]` into `out`.
+    /// `input` times the transposed weights, `[row][weight row]` into `out`, shared among `crew`: to the bit the same
+    /// for any number of threads.
     ///
     /// # Panics
     /// Where the shapes do not belong together: a mistake of the caller.
-    pub fn multiply(self, weights: &Tiles, input: &Activations, out: &mut [f32]) {
+    pub fn multiply(self, crew: &mut Crew, weights: &Tiles, input: &Activations, out: &mut [f32]) {
         assert!(weights.fits(input, out), "{} rows of {} columns", input.rows(), input.columns());
-        enter!(self.tier, scalar::multiply(weights, input, out), multiply(weights, input, out));
+        let all = Products::new(out, weights.rows());
+        let work = |mut products: Products<'_>| {
+            enter!(
+                self.tier,
+                scalar::multiply(weights, input, &mut products),
+                multiply(weights, input, &mut products)
+            );
+        };
+        let products = input.rows() * weights.rows() * weights.columns();
+        if crew.threads() == 1 || products < WORTH_WAKING {
+            return work(all);
+        }
+        let portion = weights.tiles().div_ceil(PORTIONS * crew.threads());
+        crew.share(all.portions(portion), |_, products| work(products));
     }
 
     /// `softmax(q k / sqrt(head_dim)) v` for every head of every query, `[token][head][head_dim]` into `out`. A
@@ -177,8 +195,30 @@ impl Kernels {
             scalar::attend(attention, out);
         }
     }
+
+    /// [`Self::attend`] for all of `portions`, shared among `crew`; a thread computes with its own of `workspaces`.
+    ///
+    /// # Panics
+    /// Also where there are fewer workspaces than threads.
+    pub fn attend_all(self, crew: &mut Crew, portions: Portions<'_>, workspaces: &[Mutex<Workspace>]) {
+        let work = |thread: usize, (attention, out): (Attention<'_>, &mut [f32])| {
+            // Nobody else locks it. What a panic leaves in it is written over.
+            let mut workspace = workspaces[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            self.attend(&attention, &mut workspace, out);
+        };
+        if portions.products() < WORTH_WAKING {
+            portions.into_iter().for_each(|portion| work(0, portion));
+        } else {
+            crew.share(portions.into_iter(), work);
+        }
+    }
 }
 
+/// Multiplications that are worth waking a thread for. A core does as many in 11 to 50 us, the latter where weights
+/// come from memory for one row; to wake a thread that sleeps takes several, more in a virtual machine.
+const WORTH_WAKING: usize = 1 << 21;
+/// Portions a thread, where there is that much to do: one that is held up leaves the rest to others.
+const PORTIONS: usize = 4;
 /// Numbers of a head that every set of vectors divides; heads of other sizes are left to plain Rust. All models that
 /// the planner's catalogue knows have heads of whole vectors.
 const VECTOR: usize = 16;

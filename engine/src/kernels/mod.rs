@@ -17,12 +17,19 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "vector instructions over raw rows; the invariants are in `simd`")]
 mod avx512;
+#[allow(unsafe_code, reason = "one reference that outlives its type; the invariant is in `Crew::run`")]
+mod crew;
 #[allow(unsafe_code, reason = "a call into a set whose instructions the processor has, as `Kernels` proves")]
 mod dispatch;
 mod lanes;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "vector instructions over raw rows; the invariants are in `simd`")]
 mod paged;
+#[allow(
+    unsafe_code,
+    reason = "columns of one matrix that several threads write; the invariants are beside `Products`"
+)]
+mod products;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "vector instructions over raw rows; the invariants are in `simd`")]
 mod prompt;
@@ -35,7 +42,8 @@ mod tests;
 mod tiles;
 
 pub use activations::Activations;
-pub use attention::{Attention, Chunk, Queries, Shape, Workspace};
+pub use attention::{Attention, Chunk, Portions, Queries, Shape, Workspace};
+pub use crew::Crew;
 pub use dispatch::Kernels;
 pub use tiles::Tiles;
 

@@ -2,16 +2,17 @@
 
 use super::activations::Activations;
 use super::attention::Attention;
+use super::products::Products;
 use super::tiles::{self, OFFSET, TILE_ROWS, Tiles};
 use super::{Chunk, GROUP};
 use crate::kv::{BLOCK_TOKENS, Side, f16_to_f32};
 
-/// `input` times the transposed weights: `[row][weight row]` into `out`.
-pub(super) fn multiply(weights: &Tiles, input: &Activations, out: &mut [f32]) {
-    for (row, out) in out.chunks_exact_mut(weights.rows().max(1)).enumerate() {
-        for (tile, out) in out.chunks_mut(TILE_ROWS).enumerate() {
-            let Some((blocks, scales)) = weights.tile(tile) else { return };
-            out.fill(0.0);
+/// `input` times the transposed weights, of the tiles of `products`.
+pub(super) fn multiply(weights: &Tiles, input: &Activations, products: &mut Products<'_>) {
+    for tile in products.tiles() {
+        let Some((blocks, scales)) = weights.tile(tile) else { return };
+        for row in 0..input.rows() {
+            let mut out = [0.0; TILE_ROWS];
             for (group, (block, scales)) in blocks.iter().zip(scales).enumerate() {
                 let place = group * input.rows() + row;
                 let values = &input.values[place * GROUP..(place + 1) * GROUP];
@@ -22,6 +23,7 @@ pub(super) fn multiply(weights: &Tiles, input: &Activations, out: &mut [f32]) {
                     *out += products.sum::<i32>() as f32 * (f16_to_f32(scales[lane]) * input.scales[place]);
                 }
             }
+            products.put((row, tile), &[out]);
         }
     }
 }

@@ -1,5 +1,8 @@
 //! Every set against plain Rust: all formats, odd lengths, groups and sizes of heads.
 
+use std::num::NonZeroU16;
+use std::sync::Mutex;
+
 use super::*;
 use crate::kv::{
     BLOCK_TOKENS, Backing, BlockId, Format, Geometry, Layout, Pool, PoolError, PoolOptions, Row, Side, Window,
@@ -15,6 +18,10 @@ fn vectors() -> Vec<Kernels> {
 
 fn oracle() -> Kernels {
     Kernels::of(Tier::Scalar).unwrap()
+}
+
+fn alone() -> Crew {
+    Crew::new(NonZeroU16::MIN).unwrap()
 }
 
 fn numbers(random: &mut fastrand::Rng, count: usize) -> Vec<f32> {
@@ -167,14 +174,14 @@ proptest! {
         oracle().quantise(&values, columns + 3, columns, &mut activations);
         prop_assert_eq!(activations.rows(), inputs);
         let mut expected = vec![f32::NAN; inputs * rows];
-        oracle().multiply(&weights, &activations, &mut expected);
+        oracle().multiply(&mut alone(), &weights, &activations, &mut expected);
         for kernels in vectors() {
             let mut again = Activations::default();
             kernels.quantise(&values, columns + 3, columns, &mut again);
             prop_assert_eq!(&again.values, &activations.values);
             prop_assert_eq!(&again.offsets, &activations.offsets);
             let mut found = vec![f32::NAN; inputs * rows];
-            kernels.multiply(&weights, &again, &mut found);
+            kernels.multiply(&mut alone(), &weights, &again, &mut found);
             for (a, b) in expected.iter().zip(&found) {
                 prop_assert!((a - b).abs() <= 1e-4, "{} and {}", a, b);
             }
@@ -189,7 +196,7 @@ proptest! {
         let mut activations = Activations::default();
         oracle().quantise(&values, columns, columns, &mut activations);
         let mut out = [0.0];
-        oracle().multiply(&Tiles::new(&weights, columns).unwrap(), &activations, &mut out);
+        oracle().multiply(&mut alone(), &Tiles::new(&weights, columns).unwrap(), &activations, &mut out);
         let exact: f64 = weights.iter().zip(&values).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
         // A number is at most 3, so half a step at most 3/254, and the f16 scale off by 1/2048.
         let bound = columns as f64 * 2.0 * 3.0 * (3.0 / 254.0 + 3.0 / 2048.0);
@@ -239,6 +246,44 @@ proptest! {
     }
 }
 
+/// What attention finds for `asked`, in the portions of as many threads.
+fn attend_in_portions(blocks: &Blocks, asked: &[Queries<'_>], threads: u16) -> Vec<f32> {
+    let shape = Shape::new(&blocks.layout, 9).unwrap();
+    let width = shape.heads() * shape.head_dim;
+    let mut out = vec![f32::NAN; asked.iter().map(|queries| queries.tokens * width).sum()];
+    let mut portions = Portions::new(asked.len(), usize::from(threads));
+    let mut rest = out.as_mut_slice();
+    for queries in asked {
+        let (part, behind) = rest.split_at_mut(queries.tokens * width);
+        let Blocks { memory, chunks, .. } = blocks;
+        portions.add(Attention { shape, memory, chunks, layer: 0, queries: *queries }, part);
+        rest = behind;
+    }
+    let workspaces: Vec<_> = (0..threads).map(|_| Mutex::default()).collect();
+    let mut crew = Crew::new(NonZeroU16::new(threads).unwrap()).unwrap();
+    Kernels::fastest().attend_all(&mut crew, portions, &workspaces);
+    out
+}
+
+#[test]
+fn attention_in_portions_is_the_same_to_the_bit() {
+    let mut random = fastrand::Rng::with_seed(6);
+    let geometry = Geometry { layers: 1, kv_heads: 3, head_dim: 64 };
+    // Enough to be worth sharing, one token or many.
+    let tokens = if cfg!(miri) { 140 } else { 3700 };
+    let blocks = Blocks::filled(geometry, Format::Int8, tokens, &mut random);
+    let values = numbers(&mut random, 300 * 9 * 64);
+    let queries = |tokens: usize, start| Queries { values: &values, stride: 9 * 64, start, tokens };
+    let (one, many) = (queries(1, tokens - 1), queries(130.min(tokens / 2), tokens / 2));
+    for asked in [[one].as_slice(), &[many], &[one, many, queries(1, 7)]] {
+        let expected = attend_in_portions(&blocks, asked, 1);
+        assert!(expected.iter().all(|value| value.is_finite()));
+        for threads in 2..5 {
+            assert!(attend_in_portions(&blocks, asked, threads) == expected, "{threads} threads");
+        }
+    }
+}
+
 #[test]
 fn rows_follow_their_formulas() {
     let mut out = [0.0; 2];
@@ -260,7 +305,7 @@ fn a_number_that_is_none_spoils_only_its_own_row() {
         let values = [[f32::NAN; 40], [f32::INFINITY; 40], [1.0; 40]].concat();
         kernels.quantise(&values, 40, 40, &mut activations);
         let mut out = [0.0; 3];
-        kernels.multiply(&Tiles::new(&[1.0; 40], 40).unwrap(), &activations, &mut out);
+        kernels.multiply(&mut alone(), &Tiles::new(&[1.0; 40], 40).unwrap(), &activations, &mut out);
         assert!((out[2] - 40.0).abs() < 0.1, "{out:?}");
     }
 }

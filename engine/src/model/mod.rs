@@ -143,6 +143,14 @@ pub enum ModelError {
         /// As the file names it.
         found: String,
     },
+    /// Threads that do not start.
+    #[error("no {threads} threads can be started to compute with; ask for fewer")]
+    Threads {
+        /// How many were asked for.
+        threads: u16,
+        /// Why.
+        source: io::Error,
+    },
     /// A tensor that cannot be read.
     #[error("{tensor:?} cannot be read; the file is cut short, or was changed while it was open")]
     Tensor {

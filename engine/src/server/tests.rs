@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use ebbtide_core::Bytes;
 
+use std::num::NonZeroU16;
+
 use super::*;
 use crate::forward::{Options as Computing, Transformer};
 use crate::inject::{Injector, Leak};
@@ -35,7 +37,7 @@ const GEOMETRY: Geometry = Geometry {
 };
 
 fn service(blocks: u32) -> Service {
-    let computing = Computing { kernels: Kernels::fastest() };
+    let computing = Computing { kernels: Kernels::fastest(), threads: NonZeroU16::MIN };
     let model = synthetic(GEOMETRY, 3).unwrap();
     let options = PoolOptions::with_capacity(blocks);
     Service {

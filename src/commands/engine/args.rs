@@ -1,6 +1,7 @@
 //! What can be said to `ebbtide engine`.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -51,6 +52,9 @@ pub(crate) struct EngineArgs {
     /// Sequences that run at once
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     running: u16,
+    /// Compute on so many threads, which sleep when there is nothing to do; answers are the same for any number
+    #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
+    pub(super) threads: NonZeroU16,
     /// Answer HTTP here: /v1/completions and /metrics; loopback only
     #[arg(long, value_name = "ADDRESS")]
     pub(super) listen: Option<SocketAddr>,
@@ -227,6 +231,14 @@ impl std::str::FromStr for TimeScale {
     }
 }
 
+/// More than a machine has hardly help, and a number with a digit too many would start that many threads.
+const THREADS_MAX: u16 = 256;
+
+fn threads(text: &str) -> Result<NonZeroU16, String> {
+    let read = text.parse().ok().filter(|threads: &NonZeroU16| threads.get() <= THREADS_MAX);
+    read.ok_or_else(|| format!("expected a number from 1 to {THREADS_MAX}"))
+}
+
 fn positive(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0)
 }
@@ -283,6 +295,14 @@ mod tests {
             assert!(wrong.parse::<LoadChoice>().is_err(), "{wrong}");
         }
         assert!("auto:-1".parse::<TimeScale>().is_err() && "nan".parse::<TimeScale>().is_err());
+    }
+
+    #[test]
+    fn threads_are_counted_from_one() {
+        assert_eq!(threads("2").map(NonZeroU16::get), Ok(2));
+        for wrong in ["0", "-1", "257", "two"] {
+            assert!(threads(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -91,7 +91,7 @@ fn serve(args: &EngineArgs, worker: &mut Worker, stop: Option<&Receiver<()>>) ->
 }
 
 fn model(args: &EngineArgs) -> anyhow::Result<Ready> {
-    let computing = Computing::from_environment()?;
+    let computing = Computing { threads: args.threads, ..Computing::from_environment()? };
     let (name, Loaded { weights, tokenizer }) = match (&args.geometry, &args.model) {
         (None, None) => ("tiny".to_owned(), model::bundled()?),
         (None, Some(path)) => (name(path), model::open(path)?),
