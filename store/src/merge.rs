@@ -16,7 +16,7 @@ use crate::rollup::{self, Buckets, MINUTE, QUARTER};
 use crate::window::{self, MERGED};
 
 /// Series merged with one tick, at most: some milliseconds of work. In one commit, because they share pages.
-const SERIES_A_STEP: i64 = 8;
+const SERIES_A_STEP: i64 = 16;
 
 /// One more series a tick for each so many: 10 000 series are then done in 2000 ticks of the 7200 that there are.
 const SERIES_FOR_ONE_MORE: i64 = 2048;

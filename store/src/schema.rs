@@ -115,13 +115,13 @@ pub(crate) async fn open_for_reading(path: &Path) -> Result<SqliteConnection, Er
     Ok(conn)
 }
 
-/// Makes a file of layout `applied` look like one of the newest, and lets nothing be written from then on.
+/// Makes a file of layout `applied` look like one of the newest.
 async fn bridge(conn: &mut SqliteConnection, applied: usize) -> Result<(), sqlx::Error> {
     for missing in BRIDGES.iter().skip(applied) {
         sqlx::raw_sql("PRAGMA temp_store = MEMORY").execute(&mut *conn).await?;
         sqlx::raw_sql(*missing).execute(&mut *conn).await?;
     }
-    sqlx::raw_sql("PRAGMA query_only = ON").execute(conn).await.map(drop)
+    Ok(())
 }
 
 /// Closes a connection that is of no use any more; what it says to that does not matter.
