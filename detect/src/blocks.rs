@@ -27,6 +27,11 @@ impl Count {
     /// No number.
     pub(crate) const ABSENT: Self = Self(f32::NAN);
 
+    /// A number, or none where it is NaN.
+    pub(crate) const fn of(number: f32) -> Self {
+        Self(number)
+    }
+
     /// The number, where there is one.
     pub(crate) fn get(self) -> Option<f32> {
         (!self.0.is_nan()).then_some(self.0)
@@ -52,7 +57,7 @@ pub(crate) struct KvBlock {
 
 impl Block {
     /// Both blocks as one; the weights are their numbers of samples.
-    pub(crate) fn merged(self, own: u32, other: Self, others: u32) -> Self {
+    pub(crate) fn merged(&self, own: u32, other: &Self, others: u32) -> Self {
         let share = f64::from(others) / f64::from(own + others);
         let mean = |a: f32, b: f32| (f64::from(a) + (f64::from(b) - f64::from(a)) * share) as f32;
         Self {
@@ -89,14 +94,14 @@ mod tests {
 
     #[test]
     fn merging_keeps_extremes_and_weighs_means_by_samples() {
-        let merged = block(0.0, 10.0, Some(4.0)).merged(3, block(4.0, 30.0, Some(0.0)), 1);
+        let merged = block(0.0, 10.0, Some(4.0)).merged(3, &block(4.0, 30.0, Some(0.0)), 1);
         assert_eq!((merged.floor, merged.mid, merged.ceil, merged.at), (10.0, 15.0, 30.0, 1.0));
         assert_eq!(merged.kv.map(|kv| kv.residual), Some(12.0));
     }
 
     #[test]
     fn a_counter_that_failed_once_does_not_blind_the_block() {
-        let merged = block(0.0, 10.0, Some(4.0)).merged(3, block(4.0, 30.0, None), 1);
+        let merged = block(0.0, 10.0, Some(4.0)).merged(3, &block(4.0, 30.0, None), 1);
         assert_eq!(merged.kv.map(|kv| kv.residual), Some(6.0));
     }
 }

@@ -78,9 +78,9 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// The most bytes that one series keeps: this, its ladder, the pairs that the explainer compares, what rules hold.
+    /// The most bytes that one series keeps: this, its ladder, what rules hold.
     pub const MOST_BYTES: usize =
-        size_of::<Self>() + size_of::<Ladder>() + 16 * size_of::<(f64, f64)>() + Rules::MAX_HEAP;
+        size_of::<Self>() + size_of::<Ladder>() + Ladder::MAX_HEAP + Rules::MAX_HEAP;
 
     /// A detector that has seen nothing.
     #[must_use]
@@ -133,19 +133,21 @@ impl Detector {
             owners: observation.owners,
             peers: observation.peers,
         };
-        match self.last.replace(moment) {
-            Some(old) if tick.mono_ms == old.tick.mono_ms => return Vec::new(),
-            Some(old) if tick.mono_ms < old.tick.mono_ms => {
+        let before = self.last.as_ref().map(|last| last.tick.mono_ms);
+        self.last = Some(moment);
+        match before {
+            Some(before) if tick.mono_ms == before => return Vec::new(),
+            Some(before) if tick.mono_ms < before => {
                 // What lies in the future of a clock that began anew is of another life.
                 self.rules = Rules::default();
-                self.begin(moment, false);
+                self.begin(&moment, false);
             }
             Some(_) => {}
-            None => self.begin(moment, false),
+            None => self.begin(&moment, false),
         }
         self.rules.sample(&moment, self.series.part);
-        let closed = self.take(moment);
-        let events = if closed.is_empty() { Vec::new() } else { self.judge(moment, closed) };
+        let closed = self.take(&moment);
+        let events = if closed.is_empty() { Vec::new() } else { self.judge(&moment, closed) };
         self.settle_standing();
         events
     }
@@ -166,7 +168,7 @@ impl Detector {
     }
 
     /// A new life: blocks, load and verdicts of the old one say nothing about it.
-    fn begin(&mut self, first: Moment, is_restart: bool) {
+    fn begin(&mut self, first: &Moment, is_restart: bool) {
         self.epoch = Some(Epoch { began_mono_ms: first.tick.mono_ms, origin: first.value, is_restart });
         self.ladder.clear();
         self.explainer = Explainer::new();
@@ -188,14 +190,14 @@ impl Detector {
     }
 
     /// Puts a sample on the ladder.
-    fn take(&mut self, last: Moment) -> Closed {
+    fn take(&mut self, last: &Moment) -> Closed {
         let at = self.at(last.tick.mono_ms);
         let kv = last.load.kv_used.ok().map(Bytes::mib);
         let running = last.load.running.ok().map(f64::from);
         let peak = self.explainer.note(at, kv, running);
         let height = last.value.signed_sub(self.origin()).mib();
         let value = height as f32;
-        let closed = self.ladder.push(Block {
+        let closed = self.ladder.push(&Block {
             at,
             floor: value,
             mid: value,
@@ -212,7 +214,7 @@ impl Detector {
     }
 
     /// Judges what the closed blocks show.
-    fn judge(&mut self, last: Moment, closed: Closed) -> Vec<FindingEvent> {
+    fn judge(&mut self, last: &Moment, closed: Closed) -> Vec<FindingEvent> {
         if closed.holds(0) && self.has_restarted(last.capacity) {
             self.begin(last, true);
             return self.report(last);
@@ -233,12 +235,12 @@ impl Detector {
     }
 
     /// Draws up what stands and says what is new about it.
-    fn report(&mut self, last: Moment) -> Vec<FindingEvent> {
+    fn report(&mut self, last: &Moment) -> Vec<FindingEvent> {
         let scene = self.scene(last);
         let known = Known { account: scene.account, budget: scene.budget };
         let drawing = Drawing {
             cause: &self.verdict.cause(),
-            claims: self.rules.claims(&last, known),
+            claims: self.rules.claims(last, known),
             was_imminent: self.findings.is_open(FindingKind::Imminent),
         };
         let report = report::draw(&self.series, &scene, &self.now_of(last), drawing);
@@ -253,7 +255,7 @@ impl Detector {
         self.findings.sync(wanted, last.tick.at)
     }
 
-    fn scene(&self, last: Moment) -> Scene<'_> {
+    fn scene(&self, last: &Moment) -> Scene<'_> {
         Scene {
             ladder: &self.ladder,
             explainer: &self.explainer,
@@ -286,14 +288,14 @@ impl Detector {
     /// The least that was held in the last minutes, from the closed blocks.
     fn least_held(&self) -> Option<Held> {
         let rung = if self.ladder.newest(RESTART_RUNG).is_some() { RESTART_RUNG } else { 0 };
-        let residual = |block: &Block| block.kv.map(|kv| kv.residual);
+        let residual = |block: Block| block.kv.map(|kv| kv.residual);
         Some(Held {
             floor: self.ladder.blocks(rung).map(|block| block.floor).reduce(f32::min)?,
             residual: self.ladder.blocks(rung).filter_map(residual).reduce(f32::min),
         })
     }
 
-    fn now_of(&self, last: Moment) -> Now {
+    fn now_of(&self, last: &Moment) -> Now {
         let ceiling = self.ladder.blocks(0).map(|block| block.ceil).reduce(f32::max);
         let high_water =
             ceiling.map_or(last.value, |ceil| amount(self.origin(), f64::from(ceil)).max(last.value));

@@ -1,7 +1,5 @@
 //! What the load accounts for: does memory follow the engine's KV counter, and is the load at a new maximum.
 
-use std::collections::VecDeque;
-
 use crate::blocks::Block;
 use crate::ladder::{Closed, Ladder};
 
@@ -66,10 +64,11 @@ pub(crate) enum Account {
 
 /// How increments of memory follow those of the KV counter, forgetting slowly.
 #[derive(Debug, Clone)]
-struct Coupling {
-    /// Memory and counter of the blocks just before, oldest last; increments reach back over all of them.
-    past: VecDeque<(f64, f64)>,
-    span: usize,
+struct Coupling<const SPAN: usize> {
+    /// Memory and counter of the blocks just before, in a ring; increments reach back over all of them.
+    past: [(f64, f64); SPAN],
+    next: usize,
+    len: usize,
     moves: u32,
     /// Share of moves on which memory moved at least half as far the same way.
     following: f64,
@@ -78,24 +77,29 @@ struct Coupling {
     drift: f64,
 }
 
-impl Coupling {
-    const fn over(span: usize) -> Self {
-        let past = VecDeque::new();
-        Self { past, span, moves: 0, following: 0.0, agreeing: 0.0, drift: 0.0 }
-    }
+impl<const SPAN: usize> Coupling<SPAN> {
+    const NEW: Self = Self {
+        past: [(0.0, 0.0); SPAN],
+        next: 0,
+        len: 0,
+        moves: 0,
+        following: 0.0,
+        agreeing: 0.0,
+        drift: 0.0,
+    };
 
     fn learn(&mut self, block: &Block) {
         let Some(kv) = block.kv else {
-            self.past.clear();
+            self.len = 0;
             return;
         };
         let (memory, counter) = (f64::from(block.mid), f64::from(block.mid - kv.residual));
-        self.past.push_front((memory, counter));
-        self.past.truncate(self.span + 1);
-        if self.past.len() <= self.span {
+        let (old_memory, old_counter) = std::mem::replace(&mut self.past[self.next], (memory, counter));
+        self.next = (self.next + 1) % SPAN;
+        if self.len < SPAN {
+            self.len += 1;
             return;
         }
-        let (old_memory, old_counter) = self.past[self.span];
         let (du, dk) = (memory - old_memory, counter - old_counter);
         let left = du - dk - self.drift;
         // What is left may drift steadily (a leak does) without making the counter any less exact. A sudden drop read a
@@ -138,8 +142,8 @@ impl Peak {
 /// All that is known of the load.
 #[derive(Debug, Clone)]
 pub(crate) struct Explainer {
-    fine: Coupling,
-    coarse: Coupling,
+    fine: Coupling<1>,
+    coarse: Coupling<COARSE_SPAN>,
     kv_peak: Peak,
     running_peak: Peak,
     kv_at: Option<f64>,
@@ -149,8 +153,8 @@ impl Explainer {
     /// Nothing is known of the load.
     pub(crate) fn new() -> Self {
         Self {
-            fine: Coupling::over(1),
-            coarse: Coupling::over(COARSE_SPAN),
+            fine: Coupling::NEW,
+            coarse: Coupling::NEW,
             kv_peak: Peak::default(),
             running_peak: Peak::default(),
             kv_at: None,
@@ -172,10 +176,10 @@ impl Explainer {
     /// Learns from the blocks that closed.
     pub(crate) fn learn(&mut self, ladder: &Ladder, closed: Closed) {
         if let Some(block) = ladder.newest(0).filter(|_| closed.holds(0)) {
-            self.fine.learn(block);
+            self.fine.learn(&block);
         }
         if let Some(block) = ladder.newest(COARSE_RUNG).filter(|_| closed.holds(COARSE_RUNG)) {
-            self.coarse.learn(block);
+            self.coarse.learn(&block);
         }
     }
 
@@ -239,7 +243,7 @@ mod tests {
                 calm: value - kv as f32,
                 beyond_peak: value - peak,
             });
-            let closed = ladder.push(Block {
+            let closed = ladder.push(&Block {
                 at,
                 floor: value,
                 mid: value,

@@ -1,6 +1,7 @@
 //! The ladder: rings of blocks, each rung's blocks twice as long as those of the rung below.
 
 use crate::blocks::{Block, Count, KvBlock};
+use crate::explain::Basis;
 use crate::trend::Series;
 
 /// Rungs: blocks of 1 s, 2 s … 8192 s, so that the longest ring reaches back three days.
@@ -49,27 +50,59 @@ struct Filling {
     swing: Option<(f32, f32)>,
 }
 
-/// One rung: a ring of closed blocks and the one that still grows.
+/// One rung: a ring of closed blocks and the one that still grows. What a glance needs lies side by side.
 #[derive(Debug, Clone)]
 struct Rung {
-    ring: [Block; RING],
+    at: [f64; RING],
+    heights: [Heights; RING],
     next: usize,
     len: usize,
+    /// The slot of the newest block, and how many slots in a row up to it are filled.
+    newest_slot: u64,
+    unbroken: usize,
     filling: Option<Filling>,
+}
+
+/// Floor, mean, ceiling and residual of a block; the residual is NaN where the counter was absent.
+type Heights = [f32; 4];
+
+/// What else counters leave of a rung's blocks. Most series have none, so these are kept apart; NaN is absent.
+#[derive(Debug, Clone, Copy)]
+struct Counters {
+    calm: [f32; RING],
+    beyond_peak: [f32; RING],
+    running: [f32; RING],
+}
+
+impl Counters {
+    const ABSENT: Self =
+        Self { calm: [f32::NAN; RING], beyond_peak: [f32::NAN; RING], running: [f32::NAN; RING] };
 }
 
 impl Rung {
     const EMPTY: Self = Self {
-        ring: [Block { at: 0.0, floor: 0.0, mid: 0.0, ceil: 0.0, kv: None, running: Count::ABSENT }; RING],
+        at: [0.0; RING],
+        heights: [[0.0; 4]; RING],
         next: 0,
         len: 0,
+        newest_slot: 0,
+        unbroken: 0,
         filling: None,
     };
 
-    fn push(&mut self, block: Block) {
-        self.ring[self.next] = block;
+    /// Keeps a block that has ended; gives its place.
+    fn push(&mut self, ended: &Filling) -> usize {
+        let (place, block) = (self.next, &ended.block);
+        self.at[place] = block.at;
+        let residual = block.kv.map_or(f32::NAN, |kv| kv.residual);
+        self.heights[place] = [block.floor, block.mid, block.ceil, residual];
+        let follows = self.len > 0 && ended.slot == self.newest_slot + 1;
+        self.unbroken = if follows { (self.unbroken + 1).min(RING) } else { 1 };
+        self.newest_slot = ended.slot;
         self.next = (self.next + 1) % RING;
         self.len = (self.len + 1).min(RING);
+        self.filling = None;
+        place
     }
 
     /// Where the `i`th newest block lies.
@@ -77,17 +110,13 @@ impl Rung {
         (self.next + RING - 1 - i) % RING
     }
 
-    fn nth_newest(&self, i: usize) -> Option<&Block> {
-        (i < self.len).then(|| &self.ring[self.place(i)])
-    }
-
     /// Takes a part of the block that grows. `is_choosing`: the calm residual comes from the calmer part.
-    fn add(&mut self, part: Filling, is_choosing: bool) {
-        let Some(own) = self.filling else {
-            self.filling = Some(part);
+    fn add(&mut self, part: &Filling, is_choosing: bool) {
+        let Some(own) = &mut self.filling else {
+            self.filling = Some(*part);
             return;
         };
-        let mut block = own.block.merged(own.samples, part.block, part.samples);
+        let mut block = own.block.merged(own.samples, &part.block, part.samples);
         let mut swing = own.swing.zip(part.swing).map(|(a, b)| (a.0.min(b.0), a.1.max(b.1)));
         if is_choosing && let (Some(a), Some(b)) = (own.swing, part.swing) {
             let is_own = a.1 - a.0 <= b.1 - b.0;
@@ -95,15 +124,36 @@ impl Rung {
             swing = Some(if is_own { a } else { b });
             block.kv = block.kv.zip(calmer).map(|(kv, calmer)| KvBlock { calm: calmer.calm, ..kv });
         }
-        let samples = own.samples.saturating_add(part.samples);
-        self.filling =
-            Some(Filling { slot: own.slot, samples, block, swing: swing.or(own.swing).or(part.swing) });
+        own.samples = own.samples.saturating_add(part.samples);
+        own.swing = swing.or(own.swing).or(part.swing);
+        own.block = block;
     }
+}
 
-    fn iter(&self) -> impl DoubleEndedIterator<Item = &Block> {
-        let oldest = (self.next + RING - self.len) % RING;
-        let (front, back) = (&self.ring[oldest..(oldest + self.len).min(RING)], oldest + self.len);
-        front.iter().chain(&self.ring[..back.saturating_sub(RING)])
+/// How far heights rise from the first to the last quarter of a window, summed over the blocks of a quarter, in single
+/// precision: enough to see that most windows rise too little to be copied and looked at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Glance {
+    rise: Heights,
+    /// The sum of what was added up, without its signs: rounding is in proportion to it.
+    moved: Heights,
+    blocks: f32,
+}
+
+impl Glance {
+    /// Sixteen roundings of 2^-24 each.
+    const ROUNDING: f32 = 1e-6;
+
+    /// Whether a quantity surely rises by less than this. Not where it is absent, or not glanced at.
+    pub(crate) fn is_flat(&self, basis: Basis, least: f64) -> bool {
+        let lane = match basis {
+            Basis::Floor => 0,
+            Basis::Mid => 1,
+            Basis::Ceil => 2,
+            Basis::Residual => 3,
+            Basis::CalmResidual | Basis::BeyondPeak => return false,
+        };
+        self.rise[lane] + Self::ROUNDING * self.moved[lane] < least as f32 * self.blocks
     }
 }
 
@@ -111,6 +161,7 @@ impl Rung {
 #[derive(Debug, Clone)]
 pub(crate) struct Ladder {
     rungs: [Rung; RUNGS],
+    counters: Option<Box<[Counters; RUNGS]>>,
 }
 
 /// Length of a rung's blocks, in seconds.
@@ -119,21 +170,25 @@ pub(crate) fn block_s(rung: usize) -> f64 {
 }
 
 impl Ladder {
+    /// The most bytes that a ladder keeps on the heap.
+    pub(crate) const MAX_HEAP: usize = size_of::<[Counters; RUNGS]>();
+
     /// A ladder without blocks.
     pub(crate) const fn new() -> Self {
-        Self { rungs: [Rung::EMPTY; RUNGS] }
+        Self { rungs: [Rung::EMPTY; RUNGS], counters: None }
     }
 
     /// Forgets everything: what comes is another life of the series.
     pub(crate) fn clear(&mut self) {
+        self.counters = None;
         for rung in &mut self.rungs {
-            (rung.next, rung.len, rung.filling) = (0, 0, None);
+            (rung.next, rung.len, rung.unbroken, rung.filling) = (0, 0, 0, None);
         }
     }
 
     /// Takes one sample as a block of its own. Constant time on average: a rung closes half as often as the one
     /// below it.
-    pub(crate) fn push(&mut self, sample: Block) -> Closed {
+    pub(crate) fn push(&mut self, sample: &Block) -> Closed {
         let mut closed = Closed::default();
         let slot = sample.at as u64;
         let ended = self.rungs[0].filling.filter(|filling| filling.slot != slot);
@@ -141,7 +196,7 @@ impl Ladder {
             self.close(0, ended, &mut closed);
         }
         let swing = sample.kv.map(|kv| (sample.mid - kv.residual, sample.mid - kv.residual));
-        self.rungs[0].add(Filling { slot, samples: 1, block: sample, swing }, false);
+        self.rungs[0].add(&Filling { slot, samples: 1, block: *sample, swing }, false);
         closed
     }
 
@@ -149,90 +204,124 @@ impl Ladder {
     fn close(&mut self, from: usize, ended: Filling, closed: &mut Closed) {
         let mut ended = ended;
         for rung in from..RUNGS {
-            self.rungs[rung].push(ended.block);
-            self.rungs[rung].filling = None;
+            self.keep(rung, &ended);
             closed.mark(rung);
-            let Some(above) = self.rungs.get_mut(rung + 1) else { return };
-            let part = Filling { slot: ended.slot / 2, ..ended };
-            if let Some(overdue) = above.filling.filter(|filling| filling.slot != part.slot) {
+            let Some(above) = self.rungs.get(rung + 1) else { return };
+            let is_second_half = ended.slot % 2 == 1;
+            ended.slot /= 2;
+            if let Some(overdue) = above.filling.filter(|filling| filling.slot != ended.slot) {
                 // Its second half never came. What is above is at most one block behind, so this ends.
                 self.close(rung + 1, overdue, closed);
             }
             let above = &mut self.rungs[rung + 1];
-            above.add(part, CALMING.contains(&(rung + 1)));
+            above.add(&ended, CALMING.contains(&(rung + 1)));
             match above.filling {
-                Some(full) if ended.slot % 2 == 1 => ended = full,
+                Some(full) if is_second_half => ended = full,
                 _ => return,
             }
         }
     }
 
+    fn keep(&mut self, rung: usize, ended: &Filling) {
+        let place = self.rungs[rung].push(ended);
+        let block = &ended.block;
+        let has_counters = block.kv.is_some() || block.running.get().is_some();
+        if has_counters && self.counters.is_none() {
+            self.counters = Some(Box::new([Counters::ABSENT; RUNGS]));
+        }
+        if let Some(counters) = &mut self.counters {
+            let counters = &mut counters[rung];
+            (counters.calm[place], counters.beyond_peak[place]) =
+                block.kv.map_or((f32::NAN, f32::NAN), |kv| (kv.calm, kv.beyond_peak));
+            counters.running[place] = block.running.get().unwrap_or(f32::NAN);
+        }
+    }
+
+    /// The block at a place of a rung's ring.
+    #[inline]
+    fn block(&self, rung: usize, place: usize) -> Block {
+        let [floor, mid, ceil, residual] = self.rungs[rung].heights[place];
+        let counters = self.counters.as_ref().map(|counters| &counters[rung]);
+        let kv = counters.filter(|_| !residual.is_nan()).map(|counters| KvBlock {
+            residual,
+            calm: counters.calm[place],
+            beyond_peak: counters.beyond_peak[place],
+        });
+        let running = counters.map_or(Count::ABSENT, |counters| Count::of(counters.running[place]));
+        Block { at: self.rungs[rung].at[place], floor, mid, ceil, kv, running }
+    }
+
+    /// How many closed blocks a rung keeps.
+    pub(crate) const fn len(&self, rung: usize) -> usize {
+        self.rungs[rung].len
+    }
+
     /// The blocks of a rung, oldest first.
-    pub(crate) fn blocks(&self, rung: usize) -> impl DoubleEndedIterator<Item = &Block> {
-        self.rungs[rung].iter()
+    pub(crate) fn blocks(&self, rung: usize) -> impl DoubleEndedIterator<Item = Block> {
+        (0..self.len(rung)).rev().map(move |i| self.block(rung, self.rungs[rung].place(i)))
     }
 
     /// The newest closed block of a rung.
-    pub(crate) fn newest(&self, rung: usize) -> Option<&Block> {
-        self.rungs[rung].nth_newest(0)
+    pub(crate) fn newest(&self, rung: usize) -> Option<Block> {
+        (self.len(rung) > 0).then(|| self.block(rung, self.rungs[rung].place(0)))
+    }
+
+    /// How many of the last `slots` slots of a rung are filled; nothing where fewer than five in eight are.
+    pub(crate) fn filled(&self, rung: usize, slots: usize) -> Option<usize> {
+        let per_block = 1.0 / block_s(rung);
+        let rung = &self.rungs[rung];
+        let count = if rung.unbroken >= slots {
+            slots
+        } else {
+            let newest = (rung.len > 0).then(|| rung.at[rung.place(0)])?;
+            let oldest = (newest * per_block) as u64 as f64 - slots as f64;
+            let left_out = (0..rung.len).find(|&i| rung.at[rung.place(i)] * per_block < oldest + 1.0);
+            left_out.unwrap_or(rung.len)
+        };
+        (count * RING >= slots * MIN_FILLED).then_some(count)
     }
 
     /// One quantity over the last `slots` slots of a rung, empty slots left out; nothing where a block in them lacks
     /// the quantity or fewer than five in eight are filled.
+    #[inline]
     pub(crate) fn series(
         &self,
         rung: usize,
         slots: usize,
         quantity: impl Fn(&Block) -> Option<f64>,
     ) -> Option<Series> {
-        let per_block = 1.0 / block_s(rung);
-        let rung = &self.rungs[rung];
-        let oldest = (rung.nth_newest(0)?.at * per_block).floor() - slots as f64;
-        let held = (0..rung.len).find(|&i| rung.ring[rung.place(i)].at * per_block < oldest + 1.0);
-        let count = held.unwrap_or(rung.len);
-        if count * RING < slots * MIN_FILLED {
-            return None;
-        }
         let mut series = Series::new();
-        for i in (0..count).rev() {
-            let block = &rung.ring[rung.place(i)];
-            series.push(block.at, quantity(block)?);
+        for i in (0..self.filled(rung, slots)?).rev() {
+            let block = self.block(rung, self.rungs[rung].place(i));
+            series.push(block.at, quantity(&block)?);
         }
         Some(series)
     }
 
-    /// Whether a quantity surely rises by less than this from the first to the last quarter of so many slots, a multiple
-    /// of four. Says so without a copy of the blocks, and only where no slot is empty: most windows are asked no more.
-    pub(crate) fn is_flat(
-        &self,
-        rung: usize,
-        slots: usize,
-        least: f64,
-        quantity: impl Fn(&Block) -> Option<f64>,
-    ) -> bool {
-        let length_s = block_s(rung);
+    /// Looks at the rises of so many slots, a multiple of four; nothing where one of them is empty.
+    pub(crate) fn glance(&self, rung: usize, slots: usize) -> Option<Glance> {
         let rung = &self.rungs[rung];
-        let slot = |block: &Block| (block.at / length_s) as u64;
-        let ends = rung.nth_newest(0).zip(rung.nth_newest(slots - 1));
-        if ends.is_none_or(|(newest, oldest)| slot(newest) - slot(oldest) != slots as u64 - 1) {
-            return false;
+        if rung.unbroken < slots {
+            return None;
         }
         let quarter = slots / 4;
-        let mut rise = 0.0;
+        let (mut rise, mut moved) = ([0.0; 4], [0.0; 4]);
         for i in 0..quarter {
-            let newer = quantity(&rung.ring[rung.place(i)]);
-            let Some((newer, older)) = newer.zip(quantity(&rung.ring[rung.place(slots - 1 - i)])) else {
-                return false;
-            };
-            rise += newer - older;
+            let (newer, older) = (&rung.heights[rung.place(i)], &rung.heights[rung.place(slots - 1 - i)]);
+            for lane in 0..4 {
+                let step: f32 = newer[lane] - older[lane];
+                rise[lane] += step;
+                moved[lane] += step.abs();
+            }
         }
-        rise < least * quarter as f64
+        Some(Glance { rise, moved, blocks: quarter as f32 })
     }
 
     /// Whether any block that ended before `at` reached this height.
     pub(crate) fn has_reached(&self, height: f32, at: f64) -> bool {
-        let reaches = |rung: usize| {
-            self.blocks(rung).any(|block| block.ceil >= height && block.at + block_s(rung) <= at)
+        let reaches = |index: usize| {
+            let (rung, length_s) = (&self.rungs[index], block_s(index));
+            (0..rung.len).any(|i| rung.heights[i][2] >= height && rung.at[i] + length_s <= at)
         };
         (0..RUNGS).rev().any(reaches)
     }
@@ -249,7 +338,7 @@ mod tests {
     fn filled(times: impl Iterator<Item = f64>) -> Ladder {
         let mut ladder = Ladder::new();
         for at in times {
-            ladder.push(sample(at, at as f32));
+            ladder.push(&sample(at, at as f32));
         }
         ladder
     }
@@ -287,15 +376,16 @@ mod tests {
             let (mut ladder, mut sum) = (Ladder::new(), 0.0);
             for i in 0..100 {
                 sum += rng.f32() - 0.4;
-                ladder.push(sample(f64::from(i), sum));
+                ladder.push(&sample(f64::from(i), sum));
             }
             let mid = |block: &Block| Some(f64::from(block.mid));
             let copy = ladder.series(0, RING, mid).expect("no slot is empty");
             let rise = copy.part(3, 4).1 - copy.part(0, 4).1;
-            assert!(ladder.is_flat(0, RING, rise + 1e-6, mid) && !ladder.is_flat(0, RING, rise - 1e-6, mid));
-            ladder.push(sample(102.0, sum));
-            ladder.push(sample(103.0, sum));
-            assert!(!ladder.is_flat(0, RING, 1e9, mid), "a slot is empty");
+            let glance = ladder.glance(0, RING).expect("no slot is empty");
+            assert!(glance.is_flat(Basis::Mid, rise + 1e-4) && !glance.is_flat(Basis::Mid, rise - 1e-6));
+            ladder.push(&sample(102.0, sum));
+            ladder.push(&sample(103.0, sum));
+            assert!(ladder.glance(0, RING).is_none(), "a slot is empty");
         }
     }
 
@@ -306,10 +396,10 @@ mod tests {
             let (mut ladder, mut at, mut sum, mut weighed) = (Ladder::new(), 0.0, 0.0, 0.0);
             for _ in 0..500 {
                 at += rng.f64() * if rng.u8(..) < 16 { 300.0 } else { 3.0 };
-                ladder.push(sample(at, 1.0));
+                ladder.push(&sample(at, 1.0));
                 sum += 1.0;
             }
-            ladder.push(sample(1e7, 1.0));
+            ladder.push(&sample(1e7, 1.0));
             for block in ladder.blocks(13) {
                 weighed += f64::from(block.mid);
             }

@@ -22,7 +22,7 @@ pub(crate) fn of(ladder: &Ladder, explainer: &Explainer, rise: &Rise) -> Onset {
     for rung in rise.rung..crate::ladder::RUNGS {
         let known = earliest - block_s(rung) / 2.0;
         for block in ladder.blocks(rung).rev().filter(|block| block.at < known) {
-            let Some(height) = explainer.quantity(rise.basis, block) else {
+            let Some(height) = explainer.quantity(rise.basis, &block) else {
                 return Onset { at: earliest, level: line.at(earliest) };
             };
             if (height - line.at(block.at)).abs() > slack {

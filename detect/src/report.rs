@@ -347,7 +347,7 @@ impl Author<'_> {
     fn comes_in_steps(&self, rise: &Rise) -> bool {
         let (mut largest, mut old, mut low, mut high) = (0.0_f64, None, f64::MAX, f64::MIN);
         let blocks = self.scene.ladder.blocks(rise.rung).filter(|b| (rise.from..=rise.until).contains(&b.at));
-        for x in blocks.filter_map(|block| self.scene.explainer.quantity(rise.basis, block)) {
+        for x in blocks.filter_map(|block| self.scene.explainer.quantity(rise.basis, &block)) {
             largest = largest.max(old.map_or(0.0, |old| x - old));
             (old, low, high) = (Some(x), low.min(x), high.max(x));
         }

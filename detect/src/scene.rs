@@ -121,20 +121,32 @@ impl Account {
 
 impl Scene<'_> {
     pub(crate) fn series(&self, rung: usize, slots: usize, basis: Basis) -> Option<Series> {
-        self.ladder.series(rung, slots, |block| self.explainer.quantity(basis, block))
-    }
-
-    /// Whether a quantity rises too little to be looked at.
-    fn is_flat(&self, rung: usize, slots: usize, basis: Basis, least: f64) -> bool {
-        self.ladder.is_flat(rung, slots, least, |block| self.explainer.quantity(basis, block))
+        let ladder = self.ladder;
+        // One loop a quantity: each reads just what it needs.
+        match basis {
+            Basis::Floor => ladder.series(rung, slots, |block| Some(f64::from(block.floor))),
+            Basis::Mid => ladder.series(rung, slots, |block| Some(f64::from(block.mid))),
+            Basis::Ceil => ladder.series(rung, slots, |block| Some(f64::from(block.ceil))),
+            Basis::Residual => ladder.series(rung, slots, |block| block.kv.map(|kv| f64::from(kv.residual))),
+            Basis::CalmResidual => ladder.series(rung, slots, |block| block.kv.map(|kv| f64::from(kv.calm))),
+            Basis::BeyondPeak => {
+                ladder.series(rung, slots, |block| block.kv.map(|kv| f64::from(kv.beyond_peak)))
+            }
+        }
     }
 
     /// Whether none of the quantities that could show an unexplained rise does.
     fn is_calm(&self, rung: usize, least: f64) -> bool {
-        let flat = |basis| self.is_flat(rung, RING, basis, least);
+        let Some(glance) = self.ladder.glance(rung, RING) else { return false };
+        let flat = |basis| glance.is_flat(basis, least);
         match self.account {
             Account::OnDemand { exact: true } => flat(Basis::Residual),
-            Account::OnDemand { exact: false } => flat(Basis::Residual) && flat(Basis::CalmResidual),
+            Account::OnDemand { exact: false } => {
+                flat(Basis::Residual)
+                    && self
+                        .series(rung, RING, Basis::CalmResidual)
+                        .is_some_and(|calm| rise_mib(&calm) < least)
+            }
             _ => flat(Basis::Floor) && flat(Basis::Mid) && flat(Basis::Ceil),
         }
     }
@@ -267,7 +279,7 @@ impl Scene<'_> {
     pub(crate) fn past(&self, rung: usize, basis: Basis, least: usize) -> Option<Series> {
         let mut series = Series::new();
         for block in (rung < RUNGS).then(|| self.ladder.blocks(rung)).into_iter().flatten() {
-            series.push(block.at, self.explainer.quantity(basis, block)?);
+            series.push(block.at, self.explainer.quantity(basis, &block)?);
         }
         (series.len() >= least).then_some(series)
     }
@@ -355,7 +367,7 @@ impl Scene<'_> {
         let gained = rise.line.at(rise.until) - onset.level;
         let since = onset.at - MIN_CALM_S.max(rise.until - onset.at);
         let stray = (CALM_SHARE * gained).max(CALM_MIB);
-        let is_level = |block: &Block| {
+        let is_level = |block: Block| {
             (f64::from(block.mid) - onset.level).abs() <= stray
                 && (f64::from(block.floor) - onset.level).abs() <= stray
         };
@@ -368,7 +380,8 @@ impl Scene<'_> {
 
     /// A rise to new heights, whatever explains it.
     pub(crate) fn growth(&self, rung: usize) -> Option<Growth> {
-        if self.is_flat(rung, GROWTH_SLOTS, Basis::Floor, GROWTH.min_rise) {
+        let glance = self.ladder.glance(rung, GROWTH_SLOTS);
+        if glance.is_some_and(|glance| glance.is_flat(Basis::Floor, GROWTH.min_rise)) {
             return None;
         }
         let series = self.series(rung, GROWTH_SLOTS, Basis::Floor)?;

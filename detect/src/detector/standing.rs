@@ -104,7 +104,7 @@ impl Detector {
 
     /// Whether a longer window is filled, as with an interval of minutes.
     fn is_filled_above(&self) -> bool {
-        (SHOWN_RUNG + 1..RUNGS).any(|rung| self.ladder.series(rung, RING, |_| Some(0.0)).is_some())
+        (SHOWN_RUNG + 1..RUNGS).any(|rung| self.ladder.filled(rung, RING).is_some())
     }
 
     pub(super) fn settle_standing(&mut self) {
@@ -162,7 +162,7 @@ impl Detector {
         match (self.shown.is_filled, epoch.is_restart) {
             (true, _) => None,
             (false, true) => Some(Silence::Restarted(age)),
-            (false, false) if self.ladder.blocks(0).count() < RING => Some(Silence::TooShort(age)),
+            (false, false) if self.ladder.len(0) < RING => Some(Silence::TooShort(age)),
             (false, false) => Some(Silence::Sparse),
         }
     }
