@@ -99,7 +99,7 @@ impl Detector {
             held: None,
             rules: Rules::default(),
             level: None,
-            shown: Shown::NOTHING,
+            shown: Shown::nothing(),
             report: None,
             standing: (Diagnosis::Inconclusive, Ts::default()),
             now: Tick::default(),
@@ -174,7 +174,7 @@ impl Detector {
         self.explainer = Explainer::new();
         self.verdict = Verdict::new();
         (self.held, self.level) = (None, None);
-        self.shown = Shown::NOTHING;
+        self.shown = Shown::nothing();
         // What lies in the future of a clock that began anew is of another life too.
         self.event = self.event.filter(|(_, tick)| tick.mono_ms <= first.tick.mono_ms);
     }
@@ -226,7 +226,9 @@ impl Detector {
         let shown = self.shown.rung.is_none_or(|rung| closed.holds(rung) || closed.holds(rung + 1));
         let shown = shown.then(|| self.show(&scene));
         self.verdict = verdict;
-        self.shown = shown.unwrap_or(self.shown);
+        if let Some(shown) = shown {
+            self.shown = shown;
+        }
         if self.held.is_none() || closed.holds(RESTART_RUNG) {
             self.held = self.least_held();
         }

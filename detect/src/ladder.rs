@@ -2,7 +2,7 @@
 
 use crate::blocks::{Block, Count, KvBlock};
 use crate::explain::Basis;
-use crate::trend::Series;
+use crate::trend::{Series, noise};
 
 /// Rungs: blocks of 1 s, 2 s … 8192 s, so that the longest ring reaches back three days.
 pub(crate) const RUNGS: usize = 14;
@@ -157,6 +157,21 @@ impl Glance {
     }
 }
 
+/// One of the heights of a ring's blocks in the order of time.
+fn lane<const LANE: usize>(heights: &[Heights; RING], oldest: usize) -> [f64; RING] {
+    std::array::from_fn(|i| f64::from(heights[(oldest + i) % RING][LANE]))
+}
+
+/// A ring in the order of time.
+fn gathered<T: Copy + Into<f64>>(ring: &[T; RING], oldest: usize) -> [f64; RING] {
+    std::array::from_fn(|i| ring[(oldest + i) % RING].into())
+}
+
+/// The first `count` values, unless one of them is absent.
+fn present(values: [f64; RING], count: usize) -> Option<[f64; RING]> {
+    values[..count].iter().all(|value| !value.is_nan()).then_some(values)
+}
+
 /// All rungs of one series since its epoch began.
 #[derive(Debug, Clone)]
 pub(crate) struct Ladder {
@@ -283,19 +298,58 @@ impl Ladder {
 
     /// One quantity over the last `slots` slots of a rung, empty slots left out; nothing where a block in them lacks
     /// the quantity or fewer than five in eight are filled.
-    #[inline]
-    pub(crate) fn series(
-        &self,
-        rung: usize,
-        slots: usize,
-        quantity: impl Fn(&Block) -> Option<f64>,
-    ) -> Option<Series> {
-        let mut series = Series::new();
-        for i in (0..self.filled(rung, slots)?).rev() {
-            let block = self.block(rung, self.rungs[rung].place(i));
-            series.push(block.at, quantity(&block)?);
-        }
-        Some(series)
+    pub(crate) fn series(&self, rung: usize, slots: usize, basis: Basis) -> Option<Series> {
+        let count = self.filled(rung, slots)?;
+        let oldest = self.rungs[rung].place(count - 1);
+        Some(Series::of(gathered(&self.rungs[rung].at, oldest), self.values(rung, count, basis)?, count))
+    }
+
+    /// How many blocks a window holds, and the seconds between the first and the last of them.
+    pub(crate) fn extent(&self, rung: usize, slots: usize) -> Option<(usize, f64)> {
+        let count = self.filled(rung, slots)?;
+        let rung = &self.rungs[rung];
+        Some((count, rung.at[rung.place(0)] - rung.at[rung.place(count - 1)]))
+    }
+
+    /// The mean number of running requests, likewise.
+    pub(crate) fn running(&self, rung: usize, slots: usize) -> Option<Series> {
+        let count = self.filled(rung, slots)?;
+        let oldest = self.rungs[rung].place(count - 1);
+        let counters = &self.counters.as_ref()?[rung];
+        let running = present(gathered(&counters.running, oldest), count)?;
+        Some(Series::of(gathered(&self.rungs[rung].at, oldest), running, count))
+    }
+
+    /// The noise of one quantity over a window, as [`Self::series`] gives it.
+    pub(crate) fn noise(&self, rung: usize, basis: Basis) -> Option<f64> {
+        let count = self.filled(rung, RING)?;
+        Some(noise(&self.values(rung, count, basis)?[..count]))
+    }
+
+    /// Whether a window is filled with blocks that have a quantity, so that [`Self::series`] gives it.
+    pub(crate) fn has(&self, rung: usize, basis: Basis) -> bool {
+        self.filled(rung, RING).is_some_and(|count| match basis {
+            Basis::Floor | Basis::Mid | Basis::Ceil => true,
+            Basis::Residual | Basis::CalmResidual | Basis::BeyondPeak => {
+                let places = (0..count).map(|i| self.rungs[rung].place(i));
+                places.into_iter().all(|place| !self.rungs[rung].heights[place][3].is_nan())
+            }
+        })
+    }
+
+    /// One quantity of the `count` newest blocks, oldest first; nothing where one of them lacks it.
+    fn values(&self, rung: usize, count: usize, basis: Basis) -> Option<[f64; RING]> {
+        let (heights, oldest) = (&self.rungs[rung].heights, self.rungs[rung].place(count - 1));
+        let counters = || Some(&self.counters.as_ref()?[rung]);
+        let gathered = match basis {
+            Basis::Floor => return Some(lane::<0>(heights, oldest)),
+            Basis::Mid => return Some(lane::<1>(heights, oldest)),
+            Basis::Ceil => return Some(lane::<2>(heights, oldest)),
+            Basis::Residual => lane::<3>(heights, oldest),
+            Basis::CalmResidual => gathered(&counters()?.calm, oldest),
+            Basis::BeyondPeak => gathered(&counters()?.beyond_peak, oldest),
+        };
+        present(gathered, count)
     }
 
     /// Looks at the rises of so many slots, a multiple of four; nothing where one of them is empty.
@@ -356,16 +410,15 @@ mod tests {
     #[test]
     fn a_gap_closes_what_was_open_and_leaves_slots_empty() {
         let ladder = filled((0..10).chain(1000..1010).map(f64::from));
-        assert!(ladder.series(0, RING, |block| Some(f64::from(block.mid))).is_none());
+        assert!(ladder.series(0, RING, Basis::Mid).is_none());
         assert_eq!(ladder.blocks(3).map(|block| block.floor).collect::<Vec<_>>(), [0.0, 8.0, 1000.0]);
     }
 
     #[test]
     fn sampling_slower_than_a_block_fills_only_the_rungs_that_hold_it() {
         let ladder = filled((0..200).map(|i| f64::from(i) * 30.0));
-        let judged: Vec<usize> = (0..RUNGS)
-            .filter(|&rung| ladder.series(rung, RING, |b| Some(f64::from(b.mid))).is_some())
-            .collect();
+        let judged: Vec<usize> =
+            (0..RUNGS).filter(|&rung| ladder.series(rung, RING, Basis::Mid).is_some()).collect();
         assert_eq!(judged, [5, 6, 7, 8]);
     }
 
@@ -378,8 +431,7 @@ mod tests {
                 sum += rng.f32() - 0.4;
                 ladder.push(&sample(f64::from(i), sum));
             }
-            let mid = |block: &Block| Some(f64::from(block.mid));
-            let copy = ladder.series(0, RING, mid).expect("no slot is empty");
+            let copy = ladder.series(0, RING, Basis::Mid).expect("no slot is empty");
             let rise = copy.part(3, 4).1 - copy.part(0, 4).1;
             let glance = ladder.glance(0, RING).expect("no slot is empty");
             assert!(glance.is_flat(Basis::Mid, rise + 1e-4) && !glance.is_flat(Basis::Mid, rise - 1e-6));

@@ -121,18 +121,7 @@ impl Account {
 
 impl Scene<'_> {
     pub(crate) fn series(&self, rung: usize, slots: usize, basis: Basis) -> Option<Series> {
-        let ladder = self.ladder;
-        // One loop a quantity: each reads just what it needs.
-        match basis {
-            Basis::Floor => ladder.series(rung, slots, |block| Some(f64::from(block.floor))),
-            Basis::Mid => ladder.series(rung, slots, |block| Some(f64::from(block.mid))),
-            Basis::Ceil => ladder.series(rung, slots, |block| Some(f64::from(block.ceil))),
-            Basis::Residual => ladder.series(rung, slots, |block| block.kv.map(|kv| f64::from(kv.residual))),
-            Basis::CalmResidual => ladder.series(rung, slots, |block| block.kv.map(|kv| f64::from(kv.calm))),
-            Basis::BeyondPeak => {
-                ladder.series(rung, slots, |block| block.kv.map(|kv| f64::from(kv.beyond_peak)))
-            }
-        }
+        self.ladder.series(rung, slots, basis)
     }
 
     /// Whether none of the quantities that could show an unexplained rise does.
@@ -166,7 +155,7 @@ impl Scene<'_> {
 
     /// The least noisy of floor, mean and ceiling; floor preferred, it is what a leak lifts for sure.
     fn quietest(&self, rung: usize) -> Option<Basis> {
-        let noise = |basis| Some(noise(self.series(rung, RING, basis)?.values()));
+        let noise = |basis| self.ladder.noise(rung, basis);
         let (floor, mid, ceil) = (noise(Basis::Floor)?, noise(Basis::Mid)?, noise(Basis::Ceil)?);
         let (basis, least) = if mid <= 0.8 * floor { (Basis::Mid, mid) } else { (Basis::Floor, floor) };
         Some(if ceil < 0.5 * least { Basis::Ceil } else { basis })
@@ -182,7 +171,7 @@ impl Scene<'_> {
 
     /// The residual that a late counter disturbs less.
     fn quieter_residual(&self, rung: usize) -> Basis {
-        let noise = |basis| self.series(rung, RING, basis).map(|series| noise(series.values()));
+        let noise = |basis| self.ladder.noise(rung, basis);
         let is_calm_quieter = !self.account.is_exact()
             && noise(Basis::CalmResidual).zip(noise(Basis::Residual)).is_some_and(|(calm, mean)| calm < mean);
         if is_calm_quieter { Basis::CalmResidual } else { Basis::Residual }
@@ -257,8 +246,7 @@ impl Scene<'_> {
     /// requests may hold outside the KV cache. Where their number itself rises steadily a short window tells nothing: a
     /// counter that comes late lacks what each of them took since.
     fn outgrows_requests(&self, rise: &Rise) -> Result<(), Refusal> {
-        let running = |block: &Block| block.running.get().map(f64::from);
-        let Some(series) = self.ladder.series(rise.rung, RING, running) else { return Ok(()) };
+        let Some(series) = self.ladder.running(rise.rung, RING) else { return Ok(()) };
         let grown = 0.75 * rise.line.slope * (rise.until - rise.from);
         let is_taken = rise_mib(&series).abs() * REQUEST_MIB > REQUEST_SHARE * grown;
         let is_followed = rise.rung <= YOUNG_RUNG && trend_z(series.values()) > CONSTANT_Z;
@@ -437,11 +425,10 @@ pub(crate) fn detectable(scene: &Scene<'_>) -> Option<(f64, f64)> {
     (threshold..RUNGS)
         .filter_map(|rung| {
             let basis = scene.shown_basis(rung);
-            let series = scene.series(rung, RING, basis)?;
-            let span = series.times().last()? - series.times().first()?;
-            let n = series.len() as f64;
-            let by_noise =
-                scene.needed_z(rung) * noise(series.values()) * (12.0 / n.powi(3)).sqrt() * n / span;
+            let (count, span) = scene.ladder.extent(rung, RING)?;
+            let n = count as f64;
+            let noise = scene.ladder.noise(rung, basis)?;
+            let by_noise = scene.needed_z(rung) * noise * (12.0 / n.powi(3)).sqrt() * n / span;
             Some((by_noise.max(8.0 / (0.75 * span)), span))
         })
         .min_by(|a, b| a.0.total_cmp(&b.0))

@@ -1,9 +1,13 @@
 //! Rank statistics of short series: is there a trend, how steep, how noisy.
 
+use std::cmp::Ordering;
+
 use crate::ladder::RING;
 
 /// Pairs of values in a full series.
 const PAIRS: usize = RING * (RING - 1) / 2;
+/// Pairs of values in half of it.
+const HALF_PAIRS: usize = RING / 2 * (RING / 2 - 1) / 2;
 /// Half-width of a two-sided 80 % band of the normal distribution, in standard deviations.
 const Z80: f64 = 1.2816;
 
@@ -41,6 +45,11 @@ impl Series {
         Self { at: [0.0; RING], x: [0.0; RING], len: 0 }
     }
 
+    /// The first `len` of times and values; `len` is at most [`RING`].
+    pub(crate) const fn of(at: [f64; RING], x: [f64; RING], len: usize) -> Self {
+        Self { at, x, len }
+    }
+
     /// Appends a value; a series that is full stays as it is.
     pub(crate) fn push(&mut self, at: f64, x: f64) {
         if self.len < RING {
@@ -74,13 +83,14 @@ impl Series {
     /// spikes as wide as that are gone, a rise stays what it is.
     pub(crate) fn despiked(&self, width: usize) -> Self {
         let mut calm = *self;
-        for i in 1..self.len.saturating_sub(1) {
-            let reach = i.min(self.len - 1 - i).min(width.min(2));
-            let mut around = [0.0; 5];
-            let around = &mut around[..2 * reach + 1];
-            around.copy_from_slice(&self.x[i - reach..=i + reach]);
-            around.sort_unstable_by(f64::total_cmp);
-            calm.x[i] = around[reach];
+        let x = self.values();
+        for (middle, around) in calm.x[1..].iter_mut().zip(x.windows(3)) {
+            *middle = median_of_3(around[0], around[1], around[2]);
+        }
+        if width > 1 && self.len > 4 {
+            for (middle, around) in calm.x[2..].iter_mut().zip(x.windows(5)) {
+                *middle = median_of_5([around[0], around[1], around[2], around[3], around[4]]);
+            }
         }
         calm
     }
@@ -93,6 +103,19 @@ impl Series {
         }
         part
     }
+}
+
+/// The median of three values.
+fn median_of_3(a: f64, b: f64, c: f64) -> f64 {
+    a.min(b).max(a.max(b).min(c))
+}
+
+/// The median of five values: neither the lower of the two lesser nor the higher of the two greater ones of four can
+/// be it, so it is that of the rest.
+fn median_of_5([a, b, c, d, e]: [f64; 5]) -> f64 {
+    let lesser = a.min(b).max(c.min(d));
+    let greater = a.max(b).min(c.max(d));
+    median_of_3(lesser, greater, e)
 }
 
 /// The mean of some values; NaN of none.
@@ -110,37 +133,48 @@ pub(crate) fn noise(x: &[f64]) -> f64 {
     (squares / (6.0 * (x.len() - 2) as f64)).sqrt()
 }
 
-/// Mann-Kendall's score S and its variance under "no trend", corrected for ties (Kendall 1975).
-pub(crate) fn mann_kendall(x: &[f64]) -> (f64, f64) {
-    let mut score = 0_i32;
+/// Mann-Kendall's score S: how many pairs rise less how many fall.
+fn score(x: &[f64]) -> f64 {
+    let mut score = 0_i64;
     for (i, a) in x.iter().enumerate() {
-        score += x[i + 1..].iter().map(|b| i32::from(b > a) - i32::from(b < a)).sum::<i32>();
+        score += x[i + 1..].iter().map(|b| i64::from(b > a) - i64::from(b < a)).sum::<i64>();
     }
+    score as f64
+}
+
+/// The variance of the score under "no trend", corrected for ties (Kendall 1975).
+fn score_variance(x: &[f64]) -> f64 {
     let spread = |n: f64| n * (n - 1.0) * (2.0 * n + 5.0);
     let mut sorted = [0.0; RING];
     let sorted = &mut sorted[..x.len().min(RING)];
     sorted.copy_from_slice(&x[..x.len().min(RING)]);
     sorted.sort_unstable_by(f64::total_cmp);
     let ties: f64 = sorted.chunk_by(|a, b| a == b).map(|run| spread(run.len() as f64)).sum();
-    (f64::from(score), (spread(x.len() as f64) - ties) / 18.0)
+    (spread(x.len() as f64) - ties) / 18.0
 }
 
 /// Mann-Kendall's z with the continuity correction; 0 where all values are equal.
 pub(crate) fn trend_z(x: &[f64]) -> f64 {
-    let (score, variance) = mann_kendall(x);
+    let (score, variance) = (score(x), score_variance(x));
     if variance > 0.0 { (score.abs() - 1.0).max(0.0).copysign(score) / variance.sqrt() } else { 0.0 }
 }
 
 /// The line of Theil and Sen. Its band is Sen's (1968): the pairwise slopes at the ranks that the variance of
 /// Mann-Kendall's score gives. Two values at least, at different times.
 pub(crate) fn theil_sen(series: &Series) -> Line {
+    // Half a ring has a quarter of the pairs, and most windows that are looked at closely are of growth.
+    if series.len <= RING / 2 { line::<HALF_PAIRS>(series) } else { line::<PAIRS>(series) }
+}
+
+/// See [`theil_sen`]; `MOST` is the most pairs that there can be.
+fn line<const MOST: usize>(series: &Series) -> Line {
     let (at, x) = (series.times(), series.values());
-    let mut slopes = [0.0; PAIRS];
+    let mut slopes = [0; MOST];
     let mut count = 0;
-    for i in 0..x.len() {
-        for j in i + 1..x.len() {
-            if at[j] > at[i] {
-                slopes[count] = (x[j] - x[i]) / (at[j] - at[i]);
+    for (i, (from, low)) in at.iter().zip(x).enumerate() {
+        for (until, high) in at[i + 1..].iter().zip(&x[i + 1..]) {
+            if until > from {
+                slopes[count] = ordered((high - low) / (until - from));
                 count += 1;
             }
         }
@@ -148,14 +182,7 @@ pub(crate) fn theil_sen(series: &Series) -> Line {
     if count == 0 {
         return Line { slope: 0.0, low: 0.0, high: 0.0, intercept: x.first().copied().unwrap_or(0.0) };
     }
-    let slopes = &mut slopes[..count];
-    let reach = Z80 * mann_kendall(x).1.sqrt();
-    let mut rank = |r: f64| {
-        let i = (r.max(0.0) as usize).min(count - 1);
-        *slopes.select_nth_unstable_by(i, f64::total_cmp).1
-    };
-    let (low, high) = (rank((count as f64 - reach) / 2.0), rank((count as f64 + reach) / 2.0));
-    let slope = f64::midpoint(rank((count as f64 - 1.0) / 2.0), rank(count as f64 / 2.0));
+    let (low, slope, high) = middle(&mut slopes[..count], Z80 * score_variance(x).sqrt());
     let mut rest = [0.0; RING];
     for i in 0..x.len() {
         rest[i] = x[i] - slope * at[i];
@@ -163,6 +190,35 @@ pub(crate) fn theil_sen(series: &Series) -> Line {
     let rest = &mut rest[..x.len()];
     rest.sort_unstable_by(f64::total_cmp);
     Line { slope, low, high, intercept: median(rest) }
+}
+
+/// The median of slopes, and those half of `reach` ranks below and above it. Each search narrows the next one.
+fn middle(slopes: &mut [i64], reach: f64) -> (f64, f64, f64) {
+    let count = slopes.len();
+    let rank = |r: f64| (r.max(0.0) as usize).min(count - 1);
+    let (low, high) = (rank((count as f64 - reach) / 2.0), rank((count as f64 + reach) / 2.0));
+    let (below, upper, above) = slopes.select_nth_unstable(count / 2);
+    let upper = *upper;
+    // With an even number the median lies between two, and the lesser of them is the greatest below.
+    let lower = if count.is_multiple_of(2) { below.iter().copied().max().unwrap_or(upper) } else { upper };
+    let of_rank = |rank: usize, below: &mut [i64], above: &mut [i64]| match rank.cmp(&(count / 2)) {
+        Ordering::Less => *below.select_nth_unstable(rank).1,
+        Ordering::Equal => upper,
+        Ordering::Greater => *above.select_nth_unstable(rank - count / 2 - 1).1,
+    };
+    let (low, high) = (of_rank(low, below, above), of_rank(high, below, above));
+    (value(low), f64::midpoint(value(lower), value(upper)), value(high))
+}
+
+/// A number as an integer of the same order (`f64::total_cmp`'s), which is cheaper to compare.
+const fn ordered(number: f64) -> i64 {
+    let bits = number.to_bits() as i64;
+    bits ^ ((bits >> 63) as u64 >> 1) as i64
+}
+
+/// The number of [`ordered`].
+const fn value(ordered: i64) -> f64 {
+    f64::from_bits((ordered ^ ((ordered >> 63) as u64 >> 1) as i64) as u64)
 }
 
 /// The slope of the least-squares line; 0 where times do not differ.
@@ -198,9 +254,9 @@ mod tests {
     #[test]
     fn a_known_sample_has_the_published_score() {
         // Gilbert (1987), Statistical Methods for Environmental Pollution Monitoring, example of section 16.4.2.
-        let (score, variance) = mann_kendall(&[10.0, 15.0, 14.0, 20.0]);
-        assert_eq!(score, 4.0);
-        assert!((variance - 8.667).abs() < 1e-3);
+        let x = [10.0, 15.0, 14.0, 20.0];
+        assert_eq!(score(&x), 4.0);
+        assert!((score_variance(&x) - 8.667).abs() < 1e-3);
     }
 
     #[test]
@@ -212,8 +268,8 @@ mod tests {
 
     #[test]
     fn ties_lower_the_variance() {
-        assert_eq!(mann_kendall(&[1.0; 20]), (0.0, 0.0));
-        assert!(mann_kendall(&[1.0, 1.0, 2.0, 3.0]).1 < mann_kendall(&[0.0, 1.0, 2.0, 3.0]).1);
+        assert_eq!((score(&[1.0; 20]), score_variance(&[1.0; 20])), (0.0, 0.0));
+        assert!(score_variance(&[1.0, 1.0, 2.0, 3.0]) < score_variance(&[0.0, 1.0, 2.0, 3.0]));
     }
 
     #[test]
@@ -242,6 +298,39 @@ mod tests {
             let line = theil_sen(&series(&x));
             prop_assert!((line.slope - slope).abs() < 1e-6 && line.low <= line.slope && line.slope <= line.high);
             prop_assert!((line.at(0.0) - height).abs() < 1e-4);
+        }
+
+        #[test]
+        fn the_line_is_that_of_all_slopes_in_order(
+            x in proptest::collection::vec(-1e3..1e3_f64, 2..=RING), gap in 1..40_usize,
+        ) {
+            let mut gapped = Series::new();
+            for (i, x) in x.iter().enumerate() {
+                gapped.push(if i < gap { i } else { i + gap } as f64, *x);
+            }
+            let mut slopes = Vec::new();
+            for (i, (t, a)) in gapped.times().iter().zip(gapped.values()).enumerate() {
+                let later = gapped.times().iter().zip(gapped.values()).skip(i + 1);
+                slopes.extend(later.map(|(u, b)| (b - a) / (u - t)));
+            }
+            slopes.sort_unstable_by(f64::total_cmp);
+            let reach = Z80 * score_variance(&x).sqrt();
+            let rank = |r: f64| slopes[(r.max(0.0) as usize).min(slopes.len() - 1)];
+            let line = theil_sen(&gapped);
+            let n = slopes.len() as f64;
+            prop_assert_eq!((line.low, line.high), (rank((n - reach) / 2.0), rank((n + reach) / 2.0)));
+            prop_assert_eq!(line.slope, median(&slopes));
+        }
+
+        #[test]
+        fn medians_are_those_of_the_sorted_values(x in proptest::array::uniform5(-9..9_i8)) {
+            let mut sorted = x.map(f64::from);
+            prop_assert_eq!(median_of_5(sorted), { sorted.sort_unstable_by(f64::total_cmp); sorted[2] });
+            let mut sorted = [x[0], x[1], x[2]].map(f64::from);
+            prop_assert_eq!(median_of_3(sorted[0], sorted[1], sorted[2]), {
+                sorted.sort_unstable_by(f64::total_cmp);
+                sorted[1]
+            });
         }
 
         #[test]

@@ -1,11 +1,13 @@
 //! What stands now, in numbers and words.
 
+use std::sync::OnceLock;
+
 use ebbtide_core::{
     Absent, ByteRate, Bytes, Diagnosis, Evidence, Judgement, RateBand, Reading, Tick, Ts, units::MIB,
 };
 
 use super::Detector;
-use crate::explain::Account;
+use crate::explain::{Account, Basis};
 use crate::forecast;
 use crate::ladder::{RING, RUNGS};
 use crate::scene::{Scene, detectable};
@@ -29,10 +31,12 @@ const SETTLED_S: f64 = 1800.0;
 const LEVEL_LOSS: f64 = 0.02;
 
 /// What is shown of a calm series, worked out when a block closes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Shown {
     pub(super) floor: Reading<Bytes>,
-    pub(super) slope: Reading<RateBand>,
+    /// Of the window that is shown; the dearest figure, so nobody works it out before it is asked for.
+    slope: OnceLock<Reading<RateBand>>,
+    basis: Basis,
     /// The slowest leak that would have been seen, and over how many seconds.
     pub(super) detectable: Reading<(ByteRate, f64)>,
     pub(super) rung: Option<usize>,
@@ -40,13 +44,16 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    pub(super) const NOTHING: Self = Self {
-        floor: Err(Absent::NotYet),
-        slope: Err(Absent::NotYet),
-        detectable: Err(Absent::NotYet),
-        rung: None,
-        is_filled: false,
-    };
+    pub(super) const fn nothing() -> Self {
+        Self {
+            floor: Err(Absent::NotYet),
+            slope: OnceLock::new(),
+            basis: Basis::Floor,
+            detectable: Err(Absent::NotYet),
+            rung: None,
+            is_filled: false,
+        }
+    }
 }
 
 /// A level that growth has found.
@@ -76,7 +83,7 @@ impl Detector {
                 None => self.last.map(|last| last.value).ok_or(Absent::NotYet),
             },
             floor: self.shown.floor,
-            slope: report.and_then(|report| report.band).map_or(self.shown.slope, Ok),
+            slope: report.and_then(|report| report.band).map_or_else(|| self.slope(), Ok),
             detectable: self.shown.detectable.map(|(rate, _)| rate),
             forecast: report.and_then(|report| report.forecast),
             evidence,
@@ -85,21 +92,32 @@ impl Detector {
 
     /// Floor, slope and the least visible leak, from the longest window that is filled.
     pub(super) fn show(&self, scene: &Scene<'_>) -> Shown {
-        let filled = (STEADY_RUNG..=SHOWN_RUNG)
-            .rev()
-            .find_map(|rung| Some((rung, scene.series(rung, RING, scene.shown_basis(rung))?)));
+        let filled = (STEADY_RUNG..=SHOWN_RUNG).rev().find_map(|rung| {
+            let basis = scene.shown_basis(rung);
+            scene.ladder.has(rung, basis).then_some((rung, basis))
+        });
         let floors = |rung: usize| self.ladder.blocks(rung).rev().take(RING / 4).map(|block| block.floor);
-        let longest = filled.as_ref().map_or(0, |(rung, _)| *rung);
+        let (longest, basis) = filled.unwrap_or((0, Basis::Floor));
         let floor = floors(longest).reduce(f32::min).ok_or(Absent::NotYet);
         Shown {
             floor: floor.map(|floor| amount(self.origin(), f64::from(floor))),
-            slope: filled.map(|(_, series)| forecast::band(&theil_sen(&series))).ok_or(Absent::NotYet),
+            slope: OnceLock::new(),
+            basis,
             detectable: detectable(scene)
                 .map(|(rate, over_s)| (ByteRate(rate * MIB as f64), over_s))
                 .ok_or(Absent::NotYet),
             rung: filled.map(|(rung, _)| rung),
             is_filled: filled.is_some() || self.is_filled_above(),
         }
+    }
+
+    /// The slope of the window that is shown. Its ring moves only when what is shown is drawn up anew, so it is the
+    /// same whenever it is asked for.
+    fn slope(&self) -> Reading<RateBand> {
+        *self.shown.slope.get_or_init(|| {
+            let series = self.shown.rung.and_then(|rung| self.ladder.series(rung, RING, self.shown.basis));
+            series.map(|series| forecast::band(&theil_sen(&series))).ok_or(Absent::NotYet)
+        })
     }
 
     /// Whether a longer window is filled, as with an interval of minutes.
