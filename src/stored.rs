@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use ebbtide_api::wire::{History, HistoryQuery, Span, Status};
+use ebbtide_api::wire::{History, HistoryQuery, Status};
 use ebbtide_api::{Client, ClientError, StatusStream};
+use ebbtide_daemon::history::StoredHistory;
 use ebbtide_daemon::pipeline::{Input, Pipeline, PipelineConfig};
 use ebbtide_daemon::record::Replayer;
 use ebbtide_store::Reader;
@@ -20,7 +21,7 @@ const WINDOW_MS: i64 = 3_600_000;
 /// A file as it was when it was opened: its last status, and its history.
 pub(crate) struct StoredClient {
     path: PathBuf,
-    reader: Reader,
+    history: StoredHistory,
     runtime: Runtime,
     status: Status,
     shown: AtomicBool,
@@ -38,7 +39,8 @@ impl StoredClient {
             .block_on(last_status(&reader))
             .with_context(|| format!("reading {}", path.display()))?
             .with_context(|| format!("{} holds no sample yet", path.display()))?;
-        Ok(Self { path: path.to_owned(), reader, runtime, status, shown: AtomicBool::new(false) })
+        let history = StoredHistory::new(path, DEADLINE);
+        Ok(Self { path: path.to_owned(), history, runtime, status, shown: AtomicBool::new(false) })
     }
 }
 
@@ -61,22 +63,10 @@ impl Client for StoredClient {
     }
 
     fn history(&self, query: &HistoryQuery) -> Result<History, ClientError> {
-        let points = usize::try_from(query.points).unwrap_or(usize::MAX);
-        let asked = self.reader.history(&query.series, query.from, query.to.plus_ms(-1), points);
-        let spans = self.runtime.block_on(asked).map_err(|error| ClientError::Broken {
+        self.runtime.block_on(self.history.history(query.clone())).map_err(|error| ClientError::Broken {
             address: self.path.display().to_string(),
             source: Box::new(error),
-        })?;
-        let spans = spans
-            .into_iter()
-            .map(|span| Span {
-                at: span.from,
-                min: Some(span.min),
-                max: Some(span.max),
-                last: Some(span.last),
-            })
-            .collect();
-        Ok(History { series: query.series.clone(), spans, gaps: Vec::new() })
+        })
     }
 
     /// The one status there is; refused once it was shown, as the end of a recording is.
@@ -85,5 +75,41 @@ impl Client for StoredClient {
             return Err(ClientError::Refused { status: 410, message: "the recording has ended".to_owned() });
         }
         Ok(Box::new(std::iter::once(Ok(self.status.clone()))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebbtide_core::{GpuUuid, Metric, Point, SeriesKey, Tick, TickRecord, Ts};
+    use ebbtide_store::Writer;
+
+    /// A tick a quarter of an hour for two weeks, one of them a spike.
+    #[test]
+    fn a_year_of_a_file_shows_a_spike_of_one_tick() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("history.db");
+        let gpu = Some(GpuUuid::new("GPU-1"));
+        let series = SeriesKey { gpu, proc: None, metric: Metric::UsedBytes };
+        let at = |seq: u64| Ts(1_700_000_000_000 + seq.cast_signed() * 900_000);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut writer = Writer::new(&path);
+            for seq in 1..=1_344 {
+                let value = if seq == 500 { 70 << 30 } else { 20 << 30 };
+                let points = vec![Point { series: series.clone(), value: Some(value) }];
+                let tick = Tick { seq, at: at(seq), mono_ms: seq * 900_000 };
+                let record = TickRecord { tick, points, gpus: Vec::new(), processes: Vec::new() };
+                writer.append(&record).await.unwrap();
+            }
+            writer.close().await;
+        });
+        let client = StoredClient::open(&path).unwrap();
+        let to = at(1_345);
+        let query = HistoryQuery { series, from: to.plus_ms(-365 * 86_400_000), to, points: 512 };
+        let spans = client.history(&query).unwrap().spans;
+        assert!((20..=24).contains(&spans.len()), "{} spans", spans.len());
+        let spikes: Vec<_> = spans.iter().filter(|span| span.max == Some(70 << 30)).collect();
+        assert!(spikes.len() == 1 && spikes[0].min == Some(20 << 30), "{spikes:?}");
     }
 }

@@ -21,7 +21,7 @@ use tracing::{debug, error, info, warn};
 use crate::appraiser::Appraiser;
 use crate::books::{Books, SharedHealth};
 use crate::config::Config;
-use crate::history::StoredHistory;
+use crate::history::{DEADLINE, StoredHistory};
 use crate::keeper::{self, Decisions, Keeper, Op};
 use crate::past::Past;
 use crate::pipeline::{Effect, Input, Pipeline, PipelineConfig};
@@ -193,7 +193,7 @@ fn serve(
     config: &Config,
     api: impl FnOnce(Arc<StoredHistory>) -> Api,
 ) -> Result<(oneshot::Sender<()>, ApiTask), RunError> {
-    let history = Arc::new(StoredHistory::new(config.store.path.clone()));
+    let history = Arc::new(StoredHistory::new(&config.store.path, DEADLINE));
     let socket = Socket::bind(&socket(config)).map_err(RunError::Api)?;
     let (end, ended) = oneshot::channel::<()>();
     let task = tokio::spawn(socket.serve(api(history), async move {

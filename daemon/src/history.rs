@@ -1,6 +1,6 @@
-//! The history as the API asks for it.
+//! The history as the API asks for it, and whoever shows a file without a daemon.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use ebbtide_api::server::{HistoryError, HistoryFuture, HistorySource, MAX_HISTORIES};
@@ -10,83 +10,88 @@ use ebbtide_api::wire::{
 use ebbtide_core::{SeriesKey, Ts};
 use ebbtide_store::{Error, Reader, SeriesFilter, StoredSeries};
 
-/// How long one question may take: a dashboard redraws meanwhile, and the writer's log must not grow under a reader.
-const DEADLINE: Duration = Duration::from_secs(2);
+/// How long one question to a live file may take: a dashboard redraws meanwhile, and the writer's log must not grow under a
+/// reader.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(2);
 
-/// Answers from the store's file, beside its writer.
-pub(crate) struct StoredHistory {
-    path: PathBuf,
+/// Answers from a store's file, also beside its writer.
+pub struct StoredHistory {
+    reader: Reader,
 }
 
 impl StoredHistory {
-    pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path }
+    /// That of the file at `path`, where each question may take as long as `deadline`.
+    #[must_use]
+    pub fn new(path: &Path, deadline: Duration) -> Self {
+        Self { reader: Reader::new(path, deadline) }
+    }
+
+    /// Part of the history of one series.
+    ///
+    /// # Errors
+    /// Any [`Error`] of opening and reading.
+    pub async fn history(&self, query: HistoryQuery) -> Result<History, Error> {
+        let points = usize::try_from(query.points).unwrap_or(usize::MAX);
+        let (from, to) = (query.from, query.to.plus_ms(-1));
+        let found = self.reader.history(&query.series, from, to, points).await?;
+        Ok(History { series: query.series, spans: spans(found), gaps: self.gaps((from, to)).await? })
+    }
+
+    async fn list(&self, wanted: SeriesQuery) -> Result<Vec<SeriesEntry>, Error> {
+        let SeriesQuery { gpu, pid, metric, name, unit, container, pod, engine, open } = wanted;
+        let filter = SeriesFilter { gpu, pid, metric, name, unit, container, pod, engine, open };
+        let entry = |StoredSeries { key, name, owner, engine, open }| SeriesEntry {
+            series: key,
+            name,
+            owner,
+            engine,
+            open,
+        };
+        Ok(self.reader.series(&filter).await?.into_iter().map(entry).collect())
+    }
+
+    async fn gaps(&self, (from, to): (Ts, Ts)) -> Result<Vec<Gap>, Error> {
+        let gap = |gap: ebbtide_store::Gap| Gap {
+            from: gap.from,
+            to: gap.to,
+            ticks: gap.ticks,
+            reason: gap.reason,
+        };
+        Ok(self.reader.gaps(from, to).await?.into_iter().map(gap).collect())
+    }
+
+    async fn told(&self, query: HistoriesQuery) -> Result<Histories, HistoryError> {
+        let entries = heard(self.list(query.wanted).await)?;
+        if entries.len() > MAX_HISTORIES {
+            return Err(HistoryError::TooMany(entries.len()));
+        }
+        let points = usize::try_from(query.points).unwrap_or(usize::MAX);
+        let (from, to) = (query.from, query.to.plus_ms(-1));
+        let keys: Vec<SeriesKey> = entries.iter().map(|entry| entry.series.clone()).collect();
+        let found = heard(self.reader.histories(&keys, from, to, points).await)?;
+        let told = entries.into_iter().zip(found);
+        let histories = told.map(|(entry, found)| SeriesHistory { entry, spans: spans(found) }).collect();
+        let gaps = heard(self.gaps((from, to)).await)?;
+        Ok(Histories { histories, gaps })
     }
 }
 
 impl HistorySource for StoredHistory {
     fn history(&self, query: HistoryQuery) -> HistoryFuture<'_, History> {
-        let reader = Reader::new(&self.path, DEADLINE);
-        Box::pin(async move {
-            let points = usize::try_from(query.points).unwrap_or(usize::MAX);
-            let (from, to) = (query.from, query.to.plus_ms(-1));
-            let found =
-                reader.history(&query.series, from, to, points).await.map_err(|error| unavailable(&error))?;
-            let gaps = gaps(&reader, (from, to)).await?;
-            Ok(History { series: query.series, spans: spans(found), gaps })
-        })
+        Box::pin(async move { heard(self.history(query).await) })
     }
 
     fn series(&self, wanted: SeriesQuery) -> HistoryFuture<'_, Vec<SeriesEntry>> {
-        let reader = Reader::new(&self.path, DEADLINE);
-        Box::pin(async move { list(&reader, wanted).await })
+        Box::pin(async move { heard(self.list(wanted).await) })
     }
 
     fn histories(&self, query: HistoriesQuery) -> HistoryFuture<'_, Histories> {
-        let reader = Reader::new(&self.path, DEADLINE);
-        Box::pin(async move {
-            let entries = list(&reader, query.wanted).await?;
-            if entries.len() > MAX_HISTORIES {
-                return Err(HistoryError::TooMany(entries.len()));
-            }
-            let points = usize::try_from(query.points).unwrap_or(usize::MAX);
-            let (from, to) = (query.from, query.to.plus_ms(-1));
-            let keys: Vec<SeriesKey> = entries.iter().map(|entry| entry.series.clone()).collect();
-            let found =
-                reader.histories(&keys, from, to, points).await.map_err(|error| unavailable(&error))?;
-            let histories = entries
-                .into_iter()
-                .zip(found)
-                .map(|(entry, found)| SeriesHistory { entry, spans: spans(found) })
-                .collect();
-            Ok(Histories { histories, gaps: gaps(&reader, (from, to)).await? })
-        })
+        Box::pin(self.told(query))
     }
 }
 
-fn unavailable(error: &Error) -> HistoryError {
-    HistoryError::Unavailable(error.to_string())
-}
-
-async fn list(reader: &Reader, wanted: SeriesQuery) -> Result<Vec<SeriesEntry>, HistoryError> {
-    let SeriesQuery { gpu, pid, metric, name, unit, container, pod, engine, open } = wanted;
-    let filter = SeriesFilter { gpu, pid, metric, name, unit, container, pod, engine, open };
-    let found = reader.series(&filter).await.map_err(|error| unavailable(&error))?;
-    let entry = |StoredSeries { key, name, owner, engine, open }| SeriesEntry {
-        series: key,
-        name,
-        owner,
-        engine,
-        open,
-    };
-    Ok(found.into_iter().map(entry).collect())
-}
-
-async fn gaps(reader: &Reader, (from, to): (Ts, Ts)) -> Result<Vec<Gap>, HistoryError> {
-    let found = reader.gaps(from, to).await.map_err(|error| unavailable(&error))?;
-    let gap =
-        |gap: ebbtide_store::Gap| Gap { from: gap.from, to: gap.to, ticks: gap.ticks, reason: gap.reason };
-    Ok(found.into_iter().map(gap).collect())
+fn heard<T>(answer: Result<T, Error>) -> Result<T, HistoryError> {
+    answer.map_err(|error| HistoryError::Unavailable(error.to_string()))
 }
 
 fn spans(found: Vec<ebbtide_store::Span>) -> Vec<Span> {
@@ -130,7 +135,7 @@ mod tests {
         let mut writer = Writer::new(&path);
         writer.append(&record(MAX_HISTORIES as u32 + 1)).await.unwrap();
         writer.close().await;
-        let history = StoredHistory::new(path);
+        let history = StoredHistory::new(&path, DEADLINE);
         let ask = async |wanted: SeriesQuery| {
             history.histories(HistoriesQuery { wanted, from: Ts(0), to: Ts(1_001), points: 10 }).await
         };

@@ -9,7 +9,7 @@ mod appraiser;
 mod books;
 pub mod config;
 mod driver;
-mod history;
+pub mod history;
 mod keeper;
 pub mod log;
 pub mod model_files;

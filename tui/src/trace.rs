@@ -5,8 +5,10 @@ use std::collections::VecDeque;
 use ebbtide_api::wire::{History, HistoryQuery, Status};
 use ebbtide_core::{Bytes, Metric, Reading, SeriesKey, Ts};
 
-/// The spans that a chart can cover, in milliseconds: 1 min to 48 h, as long as the daemon keeps every sample.
-pub const SPANS_MS: [i64; 9] = [
+const DAY_MS: i64 = 24 * 3_600_000;
+
+/// The spans that a chart can cover, in milliseconds: 1 min to two years, as long as the history keeps quarters of an hour.
+pub const SPANS_MS: [i64; 14] = [
     60_000,
     120_000,
     300_000,
@@ -14,8 +16,13 @@ pub const SPANS_MS: [i64; 9] = [
     3_600_000,
     3 * 3_600_000,
     6 * 3_600_000,
-    24 * 3_600_000,
-    48 * 3_600_000,
+    DAY_MS,
+    2 * DAY_MS,
+    7 * DAY_MS,
+    30 * DAY_MS,
+    90 * DAY_MS,
+    365 * DAY_MS,
+    730 * DAY_MS,
 ];
 
 /// How many points the past is asked for: two a column on the widest terminals, so that thinning never shows.

@@ -219,6 +219,7 @@ fn axis_label(value: f64, range: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ebbtide_api::wire::{History, Span};
     use ebbtide_core::Metric;
 
     fn trace(values: &[(i64, Option<i64>)]) -> Trace {
@@ -248,6 +249,22 @@ mod tests {
             columns(&t, Ts(60_000), 4, Some(6)).iter().map(|c| c.and_then(|c| c.floor)).collect();
         assert_eq!(floors, [Some(3), Some(3), Some(5), Some(5)]);
         assert!(columns(&t, Ts(60_000), 4, None).iter().flatten().all(|c| c.floor.is_none()));
+    }
+
+    #[test]
+    fn a_spike_of_one_tick_stands_in_a_years_chart() {
+        let (day, series) = (86_400_000, SeriesKey { gpu: None, proc: None, metric: Metric::UsedBytes });
+        let mut t = Trace::new(series.clone(), 365 * day);
+        let spans = (0..365).map(|at| Span {
+            at: Ts(at * day),
+            min: Some(10),
+            max: Some(if at == 200 { 90 } else { 20 }),
+            last: Some(15),
+        });
+        t.absorb(&History { series, spans: spans.collect(), gaps: Vec::new() });
+        let c = columns(&t, Ts(365 * day), 80, None);
+        assert_eq!(tops(&c).iter().flatten().filter(|top| **top == 90).count(), 1);
+        assert_eq!(tops(&c).iter().flatten().count(), 80);
     }
 
     #[test]
