@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// What a model, a context and a load will need, before anything is started
     Plan(Box<PlanArgs>),
-    /// See it work on this machine, without a GPU: a workload that leaks, and ebbtide finding it
+    /// See it work on this machine, without a GPU: an engine that leaks, and ebbtide finding it
     Demo(DemoArgs),
     /// The embedded engine: a model, a paged KV cache, a load, and leaks on purpose
     Engine(Box<EngineArgs>),
@@ -55,9 +55,6 @@ pub(crate) enum Command {
     /// Look at the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// The demo's workload, started by `demo` as a process of its own
-    #[command(hide = true)]
-    Workload(WorkloadArgs),
 }
 
 /// Which configuration to use.
@@ -205,20 +202,6 @@ pub(crate) enum ConfigCommand {
         #[arg(long)]
         json: bool,
     },
-}
-
-/// `ebbtide workload`
-#[derive(Debug, Args)]
-pub(crate) struct WorkloadArgs {
-    /// Directory for its counters and, at the end, the truth about its leak
-    #[arg(long)]
-    pub(crate) dir: PathBuf,
-    /// How long it lasts
-    #[arg(long)]
-    pub(crate) seconds: u64,
-    /// Draws the leak
-    #[arg(long)]
-    pub(crate) seed: u64,
 }
 
 /// The range that the detector is built for.

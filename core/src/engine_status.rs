@@ -24,8 +24,14 @@ pub struct EngineStatus {
     pub updated_at_ms: Ts,
     /// KV cache in use, in bytes; `None` where the engine cannot say.
     pub kv_used: Option<Bytes>,
+    /// KV cache that no request refers to and that is kept for reuse, in bytes, where `kv_used` does not count it.
+    #[serde(default)]
+    pub kv_cached: Option<Bytes>,
     /// KV pool, in bytes.
     pub kv_pool: Option<Bytes>,
+    /// Weights on the device, in bytes.
+    #[serde(default)]
+    pub weights: Option<Bytes>,
     /// Requests being served.
     pub running: Option<u32>,
     /// Requests waiting.
@@ -56,7 +62,9 @@ mod tests {
             start_ticks: 99,
             updated_at_ms: Ts(1_000),
             kv_used: Some(Bytes(5)),
+            kv_cached: Some(Bytes(1)),
             kv_pool: None,
+            weights: Some(Bytes(8)),
             running: Some(2),
             waiting: None,
             semantics: KvSemantics::Referenced,
@@ -64,7 +72,7 @@ mod tests {
         let text = serde_json::to_string(&status).unwrap();
         assert_eq!(
             text,
-            r#"{"pid":7,"start_ticks":99,"updated_at_ms":1000,"kv_used":5,"kv_pool":null,"running":2,"waiting":null,"semantics":"referenced"}"#
+            r#"{"pid":7,"start_ticks":99,"updated_at_ms":1000,"kv_used":5,"kv_cached":1,"kv_pool":null,"weights":8,"running":2,"waiting":null,"semantics":"referenced"}"#
         );
         assert_eq!(serde_json::from_str::<EngineStatus>(&text).unwrap(), status);
     }
@@ -73,6 +81,6 @@ mod tests {
     fn an_engine_that_says_little_is_understood() {
         let status: EngineStatus =
             serde_json::from_str(r#"{"pid":7,"start_ticks":9,"updated_at_ms":1}"#).unwrap();
-        assert_eq!((status.kv_used, status.semantics), (None, KvSemantics::Unknown));
+        assert_eq!((status.kv_used, status.weights, status.semantics), (None, None, KvSemantics::Unknown));
     }
 }

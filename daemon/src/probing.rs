@@ -10,7 +10,12 @@ pub(crate) fn config(section: &ProbeSection, next_seq: u64) -> ProbeConfig {
     let source = match section.source {
         SourceChoice::Nvml => SourceConfig::Nvml { library: section.library.clone() },
         SourceChoice::Host => {
-            SourceConfig::Host(HostGpuConfig { total: section.host_total(), ..HostGpuConfig::default() })
+            let host = HostGpuConfig {
+                total: section.host_total(),
+                only: section.host_pid,
+                ..HostGpuConfig::default()
+            };
+            SourceConfig::Host(host)
         }
     };
     ProbeConfig {

@@ -1,8 +1,8 @@
 //! The embedded inference workload: a process whose memory is measured like anybody's.
 //!
 //! Its VRAM is a memory file ([`vram`]), so that it runs on a machine without a GPU; it tells its KV cache and its
-//! load in a status file ([`status`]); [`rehearsal`] plays a serving engine that leaks at a rate drawn at random.
-//! [`kv`] is the paged KV cache, pure of model code.
+//! load in a status file ([`status`]), and leaks on purpose ([`inject`]). [`kv`] is the paged KV cache, pure of model
+//! code.
 
 pub mod forward;
 pub mod inject;
@@ -10,7 +10,6 @@ pub mod kernels;
 pub mod kv;
 pub mod load;
 pub mod model;
-pub mod rehearsal;
 pub mod room;
 pub mod scheduler;
 pub mod server;

@@ -25,12 +25,16 @@ pub enum StatusError {
 }
 
 /// What changes from one status to the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Load {
     /// KV cache that requests refer to.
     pub kv_used: Bytes,
+    /// KV cache that is kept for reuse and that nobody refers to.
+    pub kv_cached: Bytes,
     /// KV pool as allocated now.
     pub kv_pool: Bytes,
+    /// Weights that the device holds.
+    pub weights: Bytes,
     /// Requests being served.
     pub running: u32,
     /// Requests waiting.
@@ -67,7 +71,9 @@ impl StatusFile {
             start_ticks: self.start_ticks,
             updated_at_ms: at,
             kv_used: Some(load.kv_used),
+            kv_cached: Some(load.kv_cached),
             kv_pool: Some(load.kv_pool),
+            weights: Some(load.weights),
             running: Some(load.running),
             waiting: Some(load.waiting),
             semantics: KvSemantics::Referenced,
@@ -114,7 +120,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = StatusFile::in_dir(dir.path()).unwrap();
         let path = dir.path().join(format!("{}.json", std::process::id()));
-        let load = Load { kv_used: Bytes(3), kv_pool: Bytes(9), running: 2, waiting: 1 };
+        let load = Load { kv_used: Bytes(3), kv_pool: Bytes(9), running: 2, waiting: 1, ..Load::default() };
         for at in [Ts(1), Ts(2)] {
             file.write(load, at).unwrap();
             let status: EngineStatus = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -129,8 +135,7 @@ mod tests {
     #[test]
     fn a_directory_that_is_not_there_is_named() {
         let file = StatusFile::in_dir(Path::new("/nowhere/at/all")).unwrap();
-        let load = Load { kv_used: Bytes(0), kv_pool: Bytes(0), running: 0, waiting: 0 };
-        let error = file.write(load, Ts(0)).unwrap_err().to_string();
+        let error = file.write(Load::default(), Ts(0)).unwrap_err().to_string();
         assert!(error.contains("/nowhere/at/all") && error.contains("directory"), "{error}");
     }
 

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use ebbtide_core::engine_status::{self, EngineStatus};
-use ebbtide_core::{Absent, EngineSample, ProcKey, Tick};
+use ebbtide_core::{Absent, Bytes, EngineReport, EngineSample, ProcKey, Tick};
 
 use crate::proc::file::read_capped;
 
@@ -86,18 +87,28 @@ fn sample(status: &EngineStatus, tick: Tick) -> EngineSample {
     let why = if fresh { Absent::NotSupported } else { Absent::Timeout };
     EngineSample {
         kv_used: status.kv_used.filter(|_| fresh).ok_or(why),
+        kv_cached: status.kv_cached.filter(|_| fresh).ok_or(why),
         kv_pool: status.kv_pool.filter(|_| fresh).ok_or(why),
         running: status.running.filter(|_| fresh).ok_or(why),
         waiting: status.waiting.filter(|_| fresh).ok_or(why),
         semantics: status.semantics,
+        report: status.weights.filter(|_| fresh).map(|weights| Arc::new(report(weights))),
         ..EngineSample::absent(why)
+    }
+}
+
+/// Only our own engine keeps such a file; what else it would say is on its page.
+fn report(weights: Bytes) -> EngineReport {
+    EngineReport {
+        weights: Ok(weights),
+        ..EngineReport::absent("ebbtide", "its status file", Absent::NotSupported)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebbtide_core::{Bytes, KvSemantics, Ts};
+    use ebbtide_core::{KvSemantics, Ts};
     use std::fs;
 
     const KEY: ProcKey = ProcKey { pid: 7, start_ticks: Some(5) };
@@ -133,8 +144,18 @@ mod tests {
         };
         assert_eq!(engines.read(KEY, at(11_000)), Some(expected));
         assert_eq!(engines.read(KEY, at(11_001)).unwrap().running, Err(Absent::Timeout));
-        write(dir.path(), &status(12_000, 3));
-        assert_eq!(engines.read(KEY, at(12_000)).unwrap().running, Ok(3));
+        write(
+            dir.path(),
+            &status(12_000, 3).replace(r#""running""#, r#""weights":6,"kv_cached":2,"running""#),
+        );
+        let sample = engines.read(KEY, at(12_000)).unwrap();
+        assert_eq!((sample.running, sample.kv_cached), (Ok(3), Ok(Bytes(2))));
+        assert_eq!(sample.report.unwrap().weights, Ok(Bytes(6)));
+        assert_eq!(
+            engines.read(KEY, at(30_000)).unwrap().report,
+            None,
+            "an old file says nothing of weights"
+        );
     }
 
     #[test]

@@ -39,13 +39,15 @@ const ID_CAP: u64 = 64;
 pub struct HostGpuConfig {
     /// Size of the card; by default what this process may have: the host's memory or the limit of our cgroup.
     pub total: Option<Bytes>,
+    /// The one process whose memory counts; by default that of all.
+    pub only: Option<u32>,
     /// Product name of the card.
     pub name: String,
 }
 
 impl Default for HostGpuConfig {
     fn default() -> Self {
-        Self { total: None, name: "Host memory".to_owned() }
+        Self { total: None, only: None, name: "Host memory".to_owned() }
     }
 }
 
@@ -56,6 +58,7 @@ pub struct HostGpu {
     uuid: GpuUuid,
     name: Arc<str>,
     total: Reading<Bytes>,
+    only: Option<u32>,
     known: BTreeSet<u32>,
     searched_ms: Option<u64>,
     unsearched: usize,
@@ -73,6 +76,7 @@ impl HostGpu {
             uuid: uuid(&roots),
             name: clean(&config.name).into(),
             total,
+            only: config.only,
             known: BTreeSet::new(),
             searched_ms: None,
             unsearched: 0,
@@ -87,7 +91,8 @@ impl HostGpu {
         }
         let (pids, left_out) = descriptor::pids(&self.roots.proc)?;
         self.searched_ms = Some(tick.mono_ms);
-        let holders: Vec<u32> = pids.into_iter().filter(|pid| self.holds(*pid)).collect();
+        let counts = |pid: &u32| self.only.is_none_or(|only| only == *pid) && self.holds(*pid);
+        let holders: Vec<u32> = pids.into_iter().filter(counts).collect();
         self.unsearched = left_out + holders.len().saturating_sub(MAX_KNOWN);
         self.known = holders.into_iter().take(MAX_KNOWN).collect();
         Ok(())
@@ -251,6 +256,12 @@ mod tests {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(&first, hole, MIB, MIB).unwrap();
         assert_eq!(read(&mut gpu, SEARCH_EVERY_MS + 2).1, Some(Bytes::from_mib(8)));
+        let other = HostGpuConfig { only: Some(1), ..config };
+        assert_eq!(
+            read(&mut HostGpu::new(&other, ProcRoots::default()), 0).1,
+            None,
+            "another one is looked at"
+        );
         drop((first, again, second));
         assert_eq!(read(&mut gpu, SEARCH_EVERY_MS + 3).1, None);
     }

@@ -12,7 +12,6 @@ pub(crate) mod incidents;
 pub(crate) mod plan;
 pub(crate) mod status;
 mod top;
-mod workload;
 
 use crate::cli::{Command, ConfigCommand};
 
@@ -35,6 +34,5 @@ pub(crate) fn run(command: Command) -> anyhow::Result<u8> {
         Command::Import(args) => import::run(&args),
         Command::Incidents(args) => incidents::run(args),
         Command::Config(ConfigCommand::Check { config, json }) => config::check(config, json),
-        Command::Workload(args) => workload::run(&args),
     }
 }

@@ -15,3 +15,4 @@ mod serving;
 mod status;
 mod top;
 mod usage;
+mod workload;

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -18,6 +18,8 @@ const ONSET_S: f64 = 60.0;
 #[derive(Debug, PartialEq, Eq)]
 struct Arguments {
     runs: u64,
+    /// Runs beside each other.
+    at_once: usize,
     /// The first run's seed; the others follow.
     seed: u64,
     seconds: u64,
@@ -26,21 +28,22 @@ struct Arguments {
 
 impl Arguments {
     fn parse(arguments: &[String]) -> Result<Self> {
-        let mut parsed = Self { runs: 20, seed: 1000, seconds: 90, binary: None };
+        let mut parsed = Self { runs: 20, at_once: 1, seed: 1000, seconds: 90, binary: None };
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let value = rest.next().with_context(|| format!("{argument} needs a value"));
             let number = |value: &str| value.parse().with_context(|| format!("{value:?} is no whole number"));
             match argument.as_str() {
                 "--runs" => parsed.runs = number(value?)?,
+                "--at-once" => parsed.at_once = number(value?)? as usize,
                 "--seed" => parsed.seed = number(value?)?,
                 "--seconds" => parsed.seconds = number(value?)?,
                 "--binary" => parsed.binary = Some(PathBuf::from(value?)),
                 other => bail!("unknown argument {other:?}\n{}", crate::USAGE),
             }
         }
-        if parsed.runs == 0 {
-            bail!("--runs 0 runs nothing");
+        if parsed.runs == 0 || parsed.at_once == 0 {
+            bail!("--runs 0 and --at-once 0 run nothing");
         }
         Ok(parsed)
     }
@@ -80,15 +83,23 @@ impl Run {
 /// Runs the demo and prints a line a run. Fails where a run is not as it is wanted.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<ExitCode> {
     let arguments = Arguments::parse(arguments)?;
-    let binary = arguments.binary.clone().map_or_else(|| binary::build(root), Ok)?;
+    let binary = arguments.binary.clone().map_or_else(|| binary::build_shipped(root), Ok)?;
     let mut out = io::stdout().lock();
     writeln!(out, "seed      rate off by   onset off by   said after   as wanted")?;
     let mut runs = Vec::new();
-    for seed in arguments.seed..arguments.seed.saturating_add(arguments.runs) {
-        let run = play(&binary, seed, arguments.seconds)?;
-        writeln!(out, "{}", row(seed, &run))?;
-        out.flush()?;
-        runs.push(run);
+    let seeds: Vec<u64> = (arguments.seed..arguments.seed.saturating_add(arguments.runs)).collect();
+    for seeds in seeds.chunks(arguments.at_once) {
+        let begun: Vec<(u64, Child)> = seeds
+            .iter()
+            .map(|seed| Ok((*seed, begin(&binary, *seed, arguments.seconds)?)))
+            .collect::<Result<_>>()?;
+        for (seed, child) in begun {
+            let output = child.wait_with_output()?;
+            let run = Run::read(&String::from_utf8_lossy(&output.stdout), output.status.success());
+            writeln!(out, "{}", row(seed, &run))?;
+            out.flush()?;
+            runs.push(run);
+        }
     }
     let held = runs.iter().filter(|run| run.holds()).count();
     let worst = |figure: fn(&Run) -> Option<f64>| {
@@ -105,12 +116,12 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<ExitCode> {
     Ok(if held == runs.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn play(binary: &Path, seed: u64, seconds: u64) -> Result<Run> {
-    let output = Command::new(binary)
+fn begin(binary: &Path, seed: u64, seconds: u64) -> Result<Child> {
+    Command::new(binary)
         .args(["demo", "--headless", "--seed", &seed.to_string(), "--seconds", &seconds.to_string()])
-        .output()
-        .with_context(|| format!("cannot run {}", binary.display()))?;
-    Ok(Run::read(&String::from_utf8_lossy(&output.stdout), output.status.success()))
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run {}", binary.display()))
 }
 
 fn row(seed: u64, run: &Run) -> String {
@@ -148,8 +159,10 @@ Found.
         let parse =
             |words: &[&str]| Arguments::parse(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>());
         let few = parse(&["--runs", "3", "--seed", "7"]).unwrap();
-        assert_eq!((few.runs, few.seed, few.seconds), (3, 7, 90));
-        for wrong in [&["--runs"][..], &["--runs", "0"], &["--runs", "x"], &["--all", "1"]] {
+        assert_eq!((few.runs, few.at_once, few.seed, few.seconds), (3, 1, 7, 90));
+        for wrong in
+            [&["--runs"][..], &["--runs", "0"], &["--at-once", "0"], &["--runs", "x"], &["--all", "1"]]
+        {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -15,6 +15,7 @@ mod engines;
 mod faults;
 mod incidents;
 mod interval;
+mod leaks;
 mod tidy;
 
 const USAGE: &str = "\
@@ -24,7 +25,8 @@ usage: cargo xtask tidy
                                 [--parts ordinary,stress,...] [--tune] [--draw] [--write]
        cargo xtask engines [--check]
        cargo xtask faults [WORD ...]
-       cargo xtask demos [--runs N] [--seed N] [--seconds N] [--binary PATH]
+       cargo xtask demos [--runs N] [--at-once N] [--seed N] [--seconds N] [--binary PATH]
+       cargo xtask leaks [--seconds N] [--binary PATH]
 
 tidy          checks layers, licences, budgets and papers; one line a violation
 incidents     plays public incidents through `ebbtide check` and scores the diagnoses
@@ -32,6 +34,7 @@ bench-detect  scores the detector and simpler ones on simulated histories (docs/
 engines       writes docs/engines.md from the engine tables, or checks that it is what they say
 faults        kills, failing disks, damaged files, set clocks: what the history loses, and for how long it cannot write
 demos         runs the demo many times and says how far off rate and onset were
+leaks         runs engines that leak on purpose and says how far off their truth is from what the kernel counts
 ";
 
 fn main() -> ExitCode {
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Some((task, rest)) if task == "engines" => engines::run(&repository(), rest),
         Some((task, rest)) if task == "faults" => faults::run(&repository(), rest),
         Some((task, rest)) if task == "demos" => demos::run(&repository(), rest),
+        Some((task, rest)) if task == "leaks" => leaks::run(&repository(), rest),
         _ => Err(anyhow::anyhow!(USAGE)),
     };
     done.unwrap_or_else(|error| {

@@ -67,6 +67,9 @@ pub struct ProbeSection {
     /// Size of the card that the source `host` presents; all of host memory where none is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_total_mib: Option<u64>,
+    /// The one process that the source `host` looks at; all where none is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_pid: Option<u32>,
     /// Directory in which ebbtide's own engines leave their counters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine_dir: Option<PathBuf>,
@@ -108,6 +111,7 @@ impl Default for ProbeSection {
             health_interval_ms: 30_000,
             nvml_budget_ms_per_min: 600,
             host_total_mib: None,
+            host_pid: None,
             engine_dir: None,
             discover_engines: false,
             engine_interval_ms: 5_000,

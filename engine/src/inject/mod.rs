@@ -82,13 +82,19 @@ impl Injector {
         })
     }
 
+    /// The same, but no more is lost than `most`.
+    #[must_use]
+    pub fn at_most(self, most: Bytes) -> Self {
+        Self { ceiling: self.ceiling.min(most), ..self }
+    }
+
     /// Its kind.
     #[must_use]
     pub const fn leak(&self) -> Leak {
         self.leak
     }
 
-    /// The most it loses: half of what the host could spare when it was made.
+    /// The most it loses: half of what the host could spare when it was made, or less.
     #[must_use]
     pub const fn ceiling(&self) -> Bytes {
         self.ceiling

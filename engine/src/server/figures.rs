@@ -92,12 +92,14 @@ impl Figures {
         (self.counters, self.leak) = (scheduler.counters(), leak);
     }
 
-    /// For the status file.
-    pub(super) fn load(&self) -> Load {
+    /// For the status file, with the pool as `usage` has it.
+    pub(super) fn load(&self, usage: &Usage) -> Load {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         Load {
-            kv_used: self.blocks(self.usage.used),
-            kv_pool: self.usage.held,
+            kv_used: self.blocks(usage.used),
+            kv_cached: self.blocks(usage.cached),
+            kv_pool: usage.held,
+            weights: self.weights,
             running: count(self.running),
             waiting: count(self.waiting),
         }

@@ -12,6 +12,7 @@
 mod completion;
 mod face;
 mod figures;
+mod notice;
 #[cfg(test)]
 mod tests;
 mod worker;

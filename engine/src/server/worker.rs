@@ -10,16 +10,15 @@ use ebbtide_core::Bytes;
 use tokio::sync::mpsc::Sender;
 
 use super::figures::Figures;
+use super::notice::{Announced, Notice};
 use crate::forward::Forward;
 use crate::inject::{InjectError, Injector, Progress};
 use crate::kv::{BLOCK_TOKENS, Pool, Token};
 use crate::load::{Load, Texts, Trace};
 use crate::scheduler::{Finish, Options, Refusal, Request, RequestId, Scheduler, SchedulerError, Step};
-use crate::status::{self, StatusError, StatusFile};
-use crate::vram::VramError;
+use crate::status::{StatusError, StatusFile};
+use crate::vram::{Vram, VramError};
 
-/// The status file follows memory this often: finer than anybody samples.
-const STATUS_EVERY: Duration = Duration::from_millis(100);
 /// An idle worker looks up this often.
 const IDLE: Duration = Duration::from_millis(50);
 
@@ -96,6 +95,25 @@ struct Asked {
     reply: Option<Sender<Piece>>,
 }
 
+/// Steps begin `every` apart at least.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    every: Duration,
+    /// The next one may begin then.
+    next: Instant,
+}
+
+impl Pace {
+    fn left(self) -> Duration {
+        self.next.saturating_duration_since(Instant::now())
+    }
+
+    /// A step begins: the next one is due an interval after this one was, or from now on where this one was late.
+    fn begin_step(&mut self) {
+        self.next = (self.next + self.every).max(Instant::now());
+    }
+}
+
 /// The engine at work.
 pub struct Worker {
     service: Service,
@@ -104,7 +122,10 @@ pub struct Worker {
     asked: HashMap<RequestId, Asked>,
     load: Option<(Load, Texts)>,
     injector: Option<Injector>,
-    status: Option<(StatusFile, Option<Instant>)>,
+    notice: Option<Notice>,
+    /// What a device holds of the weights.
+    weights: Option<Vram>,
+    pace: Option<Pace>,
     shared: Arc<Mutex<Figures>>,
     figures: Figures,
     begun: Instant,
@@ -123,7 +144,9 @@ impl Worker {
             asked: HashMap::new(),
             load: None,
             injector: None,
-            status: None,
+            notice: None,
+            weights: None,
+            pace: None,
             shared: Arc::new(Mutex::new(figures.clone())),
             figures,
             begun: Instant::now(),
@@ -157,8 +180,35 @@ impl Worker {
     /// # Errors
     /// Where it cannot be written.
     pub fn tell_status_in(&mut self, dir: &Path) -> Result<(), ServiceError> {
-        self.status = Some((StatusFile::in_dir(dir)?, None));
+        self.notice = Some(Notice::new(StatusFile::in_dir(dir)?));
         self.publish()
+    }
+
+    /// Takes as much memory as the weights have in a memory file of its own, as they would lie on a device; what is
+    /// computed with lies in ordinary memory, which has huge pages.
+    ///
+    /// # Errors
+    /// Where the memory is not to be had.
+    pub fn hold_weights(&mut self) -> Result<(), ServiceError> {
+        let mut vram = Vram::create()?;
+        // To drop the extent is to hold it as long as the file. A device gives whole pages.
+        self.figures.weights = vram.allocate(self.service.weights)?.bytes();
+        self.weights = Some(vram);
+        Ok(())
+    }
+
+    /// What the kernel counts for the weights; nothing where they are not held.
+    ///
+    /// # Errors
+    /// Where it does not count.
+    pub fn weights_held(&self) -> Result<Bytes, VramError> {
+        self.weights.as_ref().map_or(Ok(Bytes::ZERO), Vram::allocated)
+    }
+
+    /// From now on a step begins `every` after the one before at the earliest, so that a load takes the same time on
+    /// every machine that is fast enough for it.
+    pub fn keep_pace(&mut self, every: Duration) {
+        self.pace = Some(Pace { every, next: Instant::now() });
     }
 
     /// Whether nobody runs or waits.
@@ -179,12 +229,11 @@ impl Worker {
             self.scheduler.forget_every(injector.forget_every(elapsed));
         }
         let mut progress = Progress { elapsed, ..Progress::default() };
-        if self.scheduler.is_idle() {
-            self.wait(elapsed);
+        let pause = self.pace.map_or(Duration::ZERO, Pace::left);
+        if self.scheduler.is_idle() || !pause.is_zero() {
+            self.wait(elapsed, if pause.is_zero() { IDLE } else { pause.min(IDLE) });
         } else {
-            let begun = Instant::now();
-            let step = self.scheduler.step(&mut self.service.pool, &mut *self.service.forward)?;
-            self.figures.steps.count(begun.elapsed());
+            let step = self.step()?;
             self.deliver(step, &mut progress)?;
             self.compare()?;
         }
@@ -194,12 +243,25 @@ impl Worker {
         self.publish()
     }
 
-    /// Gives up what is cached, as an engine does whose model is unloaded, unless the leak is about just that.
+    fn step(&mut self) -> Result<Step, ServiceError> {
+        let begun = Instant::now();
+        self.pace.as_mut().map(Pace::begin_step);
+        let Service { forward, pool, .. } = &mut self.service;
+        let mut forward =
+            Announced { forward: &mut **forward, notice: self.notice.as_mut(), figures: &self.figures };
+        let step = self.scheduler.step(pool, &mut forward)?;
+        self.figures.steps.count(begun.elapsed());
+        Ok(step)
+    }
+
+    /// Gives up the weights and what is cached, as an engine does whose model is unloaded, unless the leak is about just that.
     ///
     /// # Errors
     /// Where figures cannot be told.
     pub fn unload(&mut self) -> Result<(), ServiceError> {
         Injector::unload(self.injector.as_mut(), &mut self.service.pool);
+        self.weights = None;
+        self.figures.weights = Bytes::ZERO;
         self.publish()
     }
 
@@ -262,10 +324,11 @@ impl Worker {
         }
     }
 
-    /// Waits for an order, but not beyond what the load asks next.
-    fn wait(&mut self, elapsed: Duration) {
-        let next = self.load.as_ref().and_then(|(load, _)| load.next_at(0));
-        let time = next.map_or(IDLE, |at| at.saturating_sub(elapsed).min(IDLE));
+    /// Waits for an order, `longest` at most and not beyond what the load asks next.
+    fn wait(&mut self, elapsed: Duration, longest: Duration) {
+        let outstanding = self.scheduler.running() + self.scheduler.waiting();
+        let next = self.load.as_ref().and_then(|(load, _)| load.next_at(outstanding));
+        let time = next.map_or(longest, |at| at.saturating_sub(elapsed).min(longest));
         match self.orders.recv_timeout(time) {
             Ok(order) => self.submit(order.request, Some(order.reply)),
             Err(RecvTimeoutError::Timeout) => {}
@@ -310,12 +373,9 @@ impl Worker {
             self.injector.as_ref().map(|injector| (injector.leak(), injector.leaked(&self.service.pool)));
         self.figures.follow(&self.service.pool, &self.scheduler, leak);
         self.figures.clone_into(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner));
-        if let Some((file, written)) = &mut self.status
-            && written.is_none_or(|written| written.elapsed() >= STATUS_EVERY)
-        {
-            file.write(self.figures.load(), status::now())?;
-            *written = Some(Instant::now());
+        match &mut self.notice {
+            Some(notice) => Ok(notice.tell(self.figures.load(&self.figures.usage))?),
+            None => Ok(()),
         }
-        Ok(())
     }
 }

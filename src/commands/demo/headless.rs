@@ -10,7 +10,8 @@ use ebbtide_api::wire::Status;
 use ebbtide_api::{Client, ClientError};
 use ebbtide_core::{Diagnosis, Finding, FindingKind, SeriesPart, Ts};
 
-use super::stage::{CARD_MIB, Stage};
+use super::plan::CARD;
+use super::stage::Stage;
 use crate::commands::status::whom;
 use crate::output;
 
@@ -26,8 +27,10 @@ const PROGRESS_MS: i64 = 10_000;
 pub(crate) struct Seen {
     /// When the first status came.
     pub(crate) first: Option<Ts>,
-    /// When the workload's growth was first called growth.
+    /// When the engine's growth was first called growth.
     pub(crate) growth_at: Option<Ts>,
+    /// Whether it was watched to the end.
+    pub(crate) is_whole: bool,
     /// Every finding, as it was last.
     pub(crate) findings: BTreeMap<(Ts, FindingKind, SeriesPart), Finding>,
 }
@@ -38,7 +41,7 @@ pub(crate) struct Seen {
 /// When the daemon cannot be asked.
 pub(crate) fn watch(stage: &Stage) -> anyhow::Result<Seen> {
     output::text(&format!(
-        "ebbtide demo (host memory, no GPU): {} s, a workload on an imaginary {CARD_MIB} MiB card\n",
+        "ebbtide demo (host memory, no GPU): {} s, an engine on an imaginary card of {CARD}\n",
         stage.seconds(),
     ))?;
     let mut seen = Seen::default();
@@ -56,6 +59,7 @@ pub(crate) fn watch(stage: &Stage) -> anyhow::Result<Seen> {
             output::text(&seen.progress(&status, &lines))?;
         }
         if status.tick.at.0 - seen.first.unwrap_or_default().0 >= length_ms {
+            seen.is_whole = true;
             break;
         }
     }

@@ -1,12 +1,11 @@
-//! What ebbtide said, held against what the workload did.
+//! What ebbtide said, held against what the engine did.
 
 use std::fmt::Write;
 
 use ebbtide_core::{Finding, FindingKind, Ts};
-use ebbtide_engine::rehearsal::Truth;
 
 use super::headless::Seen;
-use super::stage::Aftermath;
+use super::stage::{Aftermath, Truth};
 
 /// How far the named rate may be from the true one, as a share of it.
 const RATE_TOLERANCE: f64 = 0.20;
@@ -25,14 +24,12 @@ impl Verdict {
     /// Compares.
     pub(crate) fn of(seen: &Seen, Aftermath { truth, hook_log }: &Aftermath) -> Self {
         let leaks = || seen.findings.values().filter(|f| f.key.kind == FindingKind::Leak);
-        let began = truth.onset_at;
-        let after = |at: Ts| began.is_some_and(|began| at >= began);
+        let after = |at: Ts| at >= truth.onset_at;
         let leak = leaks().find(|f| after(f.opened_at)).cloned();
         let named = leak.as_ref().and_then(|finding| finding.rate);
-        let rate_error =
-            named.zip(truth.leak_rate).map(|(band, true_rate)| (band.rate.0 / true_rate.0 - 1.0).abs());
+        let rate_error = named.map(|band| (band.rate.0 / truth.rate.0 - 1.0).abs());
         Self {
-            growth_named: seen.growth_at.is_some_and(|at| began.is_none_or(|began| at < began)),
+            growth_named: seen.growth_at.is_some_and(|at| !after(at)),
             false_leaks: leaks().filter(|f| !after(f.opened_at)).count(),
             leak,
             rate_error,
@@ -58,8 +55,7 @@ impl Verdict {
     }
 
     fn write(&self, text: &mut String, truth: &Truth, yes: fn(bool) -> &'static str) -> std::fmt::Result {
-        let drawn = truth.leak_rate.unwrap_or_default();
-        writeln!(text, "\nThe workload drew a leak of {drawn} and lost {} to it.", truth.leaked)?;
+        writeln!(text, "\nThe engine leaked {} and lost {} by it.", truth.rate, truth.leaked)?;
         writeln!(text, "  filling the pool was called growth          {}", yes(self.growth_named))?;
         writeln!(text, "  nothing was called a leak before there was   {}", yes(self.false_leaks == 0))?;
         writeln!(text, "  the leak was found                           {}", yes(self.leak.is_some()))?;
@@ -70,7 +66,8 @@ impl Verdict {
                 "  its rate was named as                        {named} ({:.1} % off)",
                 error * 100.0
             )?;
-            if let (Some(onset), Some(began)) = (finding.onset_at, truth.onset_at) {
+            if let Some(onset) = finding.onset_at {
+                let began = truth.onset_at;
                 let (onset, said) = (seconds(onset, began), seconds(finding.opened_at, began));
                 writeln!(
                     text,

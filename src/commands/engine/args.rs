@@ -3,17 +3,20 @@
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use ebbtide_engine::inject::Leak;
+use ebbtide_core::Bytes;
+use ebbtide_engine::inject::{Injector, Leak};
 use ebbtide_engine::kv::{Backing, Format, Window};
 use ebbtide_engine::model::{Geometry, RopeStyle};
 use ebbtide_engine::scheduler::{Batching, Options, Placement, Preemption};
+use ebbtide_engine::vram::VramError;
 
 /// `ebbtide engine`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  ebbtide engine --listen 127.0.0.1:8080\n  ebbtide engine --load poisson:5 --inject scratch:64M --seconds 600\n  ebbtide engine --load azure --time-scale auto:0.7 --kv-format int8 --window 128 --sinks 16 --preempt offload --pool-mib 1 --verify --seconds 1800\n\nWith --verify the pool's books are gone through after every step, and it exits 1 where they do not balance or memory does not return to where it began. Ends after --seconds, or when it is stopped."
+    after_help = "Examples:\n  ebbtide engine --prompt 'O Romeo,' --max-tokens 200 --temperature 0.7\n  ebbtide engine --listen 127.0.0.1:8080\n  ebbtide engine --load poisson:5 --inject scratch:64M --seconds 600\n  ebbtide engine --load azure --time-scale auto:0.7 --kv-format int8 --window 128 --sinks 16 --preempt offload --pool-mib 1 --verify --seconds 1800\n\nWith --verify the pool's books are gone through after every step, and it exits 1 where they do not balance or memory does not return to where it began. Ends after --seconds, or when it is stopped."
 )]
 pub(crate) struct EngineArgs {
     /// Serve this model: a GGUF file, or safetensors beside their config.json; the bundled tiny one where none is given
@@ -64,12 +67,13 @@ pub(crate) struct EngineArgs {
     /// How much faster than recorded; auto:SHARE for a share of what the engine can do, measured first
     #[arg(long, value_name = "FACTOR", default_value = "1")]
     pub(super) time_scale: TimeScale,
-    /// Leak on purpose, e.g. scratch:64M (a minute), forgotten-refs:10, per-request:512K
-    #[arg(long, value_name = "LEAK")]
-    pub(super) inject: Option<Leak>,
-    /// The leak begins so late
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    pub(super) inject_after: u64,
+    /// Steps a second at most, so that a load takes the same time on every machine that is fast enough
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(super) pace: Option<u16>,
+    #[command(flatten)]
+    pub(super) inject: InjectArgs,
+    #[command(flatten)]
+    pub(super) ask: AskArgs,
     /// The load ends and the model is unloaded so early; the process goes on
     #[arg(long, value_name = "SECONDS")]
     pub(super) unload_after: Option<u64>,
@@ -91,6 +95,45 @@ pub(crate) struct EngineArgs {
     /// Print the report as JSON
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// What is lost on purpose.
+#[derive(Debug, Args)]
+pub(crate) struct InjectArgs {
+    /// Leak on purpose: forgotten-refs:REQUESTS, scratch:BYTES (a minute), per-request:BYTES, bursts:BYTES:SECONDS, doubling:BYTES:SECONDS, prefix-unbounded, not-released, host-ram:BYTES (a minute), orphan:BYTES
+    #[arg(long, value_name = "LEAK")]
+    pub(super) inject: Option<Leak>,
+    /// The leak begins so late
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    inject_after: u64,
+    /// No more is lost than this, and never more than half of what the machine can spare
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
+    inject_most_mib: Option<u64>,
+}
+
+impl InjectArgs {
+    pub(super) fn injector(&self) -> Result<Option<Injector>, VramError> {
+        let Some(leak) = self.inject else { return Ok(None) };
+        let injector = Injector::new(leak, Duration::from_secs(self.inject_after))?;
+        Ok(Some(match self.inject_most_mib {
+            Some(most) => injector.at_most(Bytes::from_mib(most)),
+            None => injector,
+        }))
+    }
+}
+
+/// A question to the model.
+#[derive(Debug, Args)]
+pub(crate) struct AskArgs {
+    /// Go on from this text, print it all, and end
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["load", "listen", "inject", "verify"])]
+    pub(super) prompt: Option<String>,
+    /// With --prompt: the longest answer
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) max_tokens: u32,
+    /// With --prompt: 0 for the likeliest token each time, above for a draw that --seed repeats
+    #[arg(long, value_name = "T", default_value_t = 0.0, value_parser = temperature)]
+    pub(super) temperature: f32,
 }
 
 impl EngineArgs {
@@ -237,6 +280,11 @@ const THREADS_MAX: u16 = 256;
 fn threads(text: &str) -> Result<NonZeroU16, String> {
     let read = text.parse().ok().filter(|threads: &NonZeroU16| threads.get() <= THREADS_MAX);
     read.ok_or_else(|| format!("expected a number from 1 to {THREADS_MAX}"))
+}
+
+fn temperature(text: &str) -> Result<f32, String> {
+    let read = text.parse().ok().filter(|t: &f32| (0.0..=100.0).contains(t));
+    read.ok_or_else(|| "expected a number from 0 to 100".to_owned())
 }
 
 fn positive(text: &str) -> Option<f64> {

@@ -1,5 +1,6 @@
 //! `ebbtide engine`: the embedded workload, a process of its own so that its memory is measured like anybody's.
 
+mod answer;
 mod args;
 mod report;
 
@@ -11,7 +12,6 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use ebbtide_core::Bytes;
 use ebbtide_engine::forward::{Forward, Options as Computing, Transformer};
-use ebbtide_engine::inject::Injector;
 use ebbtide_engine::kv::{BLOCK_TOKENS, Backing, Format, HostFile, HostMemory, Layout, Pool, PoolOptions};
 use ebbtide_engine::load::{Load, Texts, Trace};
 use ebbtide_engine::model::{self, Loaded, Tokenizer};
@@ -27,8 +27,8 @@ use crate::output;
 
 /// Capacity is measured for so long at least: several generations of requests on the bundled model.
 const MEASURE: Duration = Duration::from_secs(5);
-/// Requests that are under way at the end have so long to be answered.
-const DRAIN: Duration = Duration::from_secs(60);
+/// Requests that wait or run at the end have so long to be answered: a full queue takes minutes on a busy machine.
+const DRAIN: Duration = Duration::from_secs(600);
 
 /// A model ready to serve.
 struct Ready {
@@ -38,26 +38,36 @@ struct Ready {
 }
 
 pub(crate) fn run(args: &EngineArgs) -> anyhow::Result<u8> {
+    if let Some(prompt) = &args.ask.prompt {
+        return answer::run(args, prompt);
+    }
     let (orders, received) = sync_channel(ORDERS_MAX);
     let ready = model(args)?;
     let identity = identity(args, &ready);
     let mut worker = Worker::new(service(args, ready.transformer)?, received);
     let face = face(args, &identity, orders, &worker)?;
+    // Whoever finds the memory finds an engine that explains it.
     if let Some(dir) = &args.status_dir {
         worker.tell_status_in(dir)?;
+    }
+    if matches!(args.pool, args::PoolMemory::File) {
+        worker.hold_weights()?;
     }
     let stop = args.attached.then(|| stop::at_end_of(std::io::stdin()));
     let mut report = Report::new();
     let load = load(args, &identity, &mut worker, &mut report)?;
-    let after = Duration::from_secs(args.inject_after);
-    let injector = args.inject.map(|leak| Injector::new(leak, after)).transpose()?;
+    let injector = args.inject.injector()?;
     if !args.json {
         let address = face.as_ref().map(Face::address);
         output::text(&report.opening(&identity, address, load.as_ref().map(|(load, _)| load)))?;
     }
+    if let Some(steps) = args.pace {
+        worker.keep_pace(Duration::from_secs(1) / u32::from(steps));
+    }
+    report.begin();
     worker.begin(load, injector);
     serve(args, &mut worker, stop.as_ref())?;
-    report.end(&mut worker, args.verify && args.inject.is_none())?;
+    report.end(&mut worker, args.verify && args.inject.inject.is_none())?;
     if args.json {
         output::json(&report)?;
     } else {

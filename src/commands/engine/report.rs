@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use ebbtide_core::Bytes;
 use ebbtide_core::engine_status::VRAM_FILE;
+use ebbtide_core::{Bytes, Ts};
 use ebbtide_engine::kv::Backing;
 use ebbtide_engine::load::Load;
 use ebbtide_engine::server::{Capacity, Figures, Identity, Worker};
@@ -37,8 +37,10 @@ pub(super) struct Report {
     steps: u64,
     audits: u64,
     injected_leak_bytes: Option<u64>,
-    /// By the kernel: memory files of this process that play device memory, without the pool's.
-    device_bytes_beside_pool: u64,
+    /// When the load and the leak's time began, in milliseconds since 1970.
+    begun_at_ms: Ts,
+    /// By the kernel: memory files of this process that play device memory, without those of pool and weights.
+    device_bytes_beside: u64,
     checks: Vec<Check>,
 }
 
@@ -72,7 +74,8 @@ impl Report {
             steps: 0,
             audits: 0,
             injected_leak_bytes: None,
-            device_bytes_beside_pool: 0,
+            begun_at_ms: now(),
+            device_bytes_beside: 0,
             checks: Vec::new(),
         }
     }
@@ -80,6 +83,11 @@ impl Report {
     pub(super) fn measured(&mut self, capacity: Capacity) {
         (self.capacity_requests_per_s, self.capacity_tokens_per_s) =
             (Some(capacity.requests), Some(capacity.tokens));
+    }
+
+    /// The load begins now.
+    pub(super) fn begin(&mut self) {
+        self.begun_at_ms = now();
     }
 
     /// What is going to be done.
@@ -125,6 +133,7 @@ impl Report {
     pub(super) fn end(&mut self, worker: &mut Worker, is_verified: bool) -> anyhow::Result<()> {
         let end = figures(worker);
         if is_verified {
+            self.check("requests that run or wait", 0, (end.running + end.waiting) as u64);
             self.check("blocks in use when idle", 0, end.usage.used as u64);
             self.check("sequences when idle", 0, end.usage.sequences as u64);
             self.check("blocks in the host file when idle", 0, end.usage.offloaded as u64);
@@ -136,7 +145,7 @@ impl Report {
         }
         self.enter(&end);
         let pool = if is_file(worker) { worker.pool().memory_held()?.0 } else { 0 };
-        self.device_bytes_beside_pool = device_bytes()?.saturating_sub(pool);
+        self.device_bytes_beside = device_bytes()?.saturating_sub(pool + worker.weights_held()?.0);
         Ok(())
     }
 
@@ -194,10 +203,10 @@ impl Report {
         )?;
         if let Some(leaked) = self.injected_leak_bytes {
             let per_minute = Bytes((leaked as f64 / self.seconds * 60.0) as u64);
-            let outside = Bytes(self.device_bytes_beside_pool);
+            let outside = Bytes(self.device_bytes_beside);
             writeln!(
                 text,
-                "lost on purpose: {} ({per_minute} a minute); beside the pool the kernel counts {outside}",
+                "lost on purpose: {} ({per_minute} a minute); beside pool and weights the kernel counts {outside}",
                 Bytes(leaked)
             )?;
         }
@@ -212,6 +221,11 @@ impl Report {
         }
         Ok(())
     }
+}
+
+fn now() -> Ts {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ts(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
 fn is_file(worker: &Worker) -> bool {
