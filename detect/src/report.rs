@@ -39,8 +39,10 @@ const FINER_RUNGS: usize = 2;
 const MIN_BENT: usize = 12;
 /// Growth of which one step makes up this share is steps.
 const MAX_STEP: f64 = 0.2;
-/// What held less than this share before it grew is being loaded.
+/// What held less than this share before it grew is being loaded, if it is young.
 const LOADING_SHARE: f64 = 0.5;
+/// What held less than this share of the capacity is being loaded at any age: contexts and no weights.
+const EMPTY_SHARE: f64 = 0.1;
 /// An open forecast lapses only beyond this multiple of the horizon, so that it does not flap.
 const LAPSE: f64 = 1.5;
 
@@ -329,11 +331,14 @@ impl Author<'_> {
         let onset = onset::of(self.scene.ladder, self.scene.explainer, rise);
         let lasted = rise.until - onset.at;
         let height = |mib: f64| self.scene.origin_mib + mib;
-        let is_loading = height(onset.level) < LOADING_SHARE * height(rise.line.at(rise.until));
+        let capacity = self.now.room.map_or(0.0, |room| room.capacity.mib());
+        let was_empty = height(onset.level) < EMPTY_SHARE * capacity;
+        let is_multiplied = height(onset.level) < LOADING_SHARE * height(rise.line.at(rise.until));
         let (least, reach) = match growth.reserve {
             Reserve::Explained => (MIN_GROWTH_S, MAX_EXPLAINED_REACH),
             Reserve::Disturbed => (MIN_LOADED_S, MAX_EXPLAINED_REACH),
-            Reserve::WarmUp | Reserve::TooShort if is_loading => (MIN_LOADED_S, MAX_LOADED_REACH),
+            Reserve::WarmUp if is_multiplied => (MIN_LOADED_S, MAX_LOADED_REACH),
+            Reserve::TooShort if is_multiplied && was_empty => (MIN_LOADED_S, MAX_LOADED_REACH),
             _ if lasted < BURST_S => (MIN_GROWTH_S, MAX_BURST_REACH),
             _ => (MIN_GROWTH_S, MAX_REACH),
         };
