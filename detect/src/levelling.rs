@@ -62,9 +62,18 @@ impl Levelling {
 
     /// Whether it rather gains less and less than not, however slowly.
     pub(crate) fn is_bent(&self) -> bool {
-        let (middle, reach) =
-            (f64::midpoint(self.ratio_low, self.ratio_high), (self.ratio_high - self.ratio_low) / 2.0);
+        let (middle, reach) = self.middle_and_reach();
         middle + BENT_ERRORS / ERRORS * reach < 1.0
+    }
+
+    /// Whether it keeps so much of its pace from third to third, but for one time in twenty.
+    pub(crate) fn keeps(&self, ratio: f64) -> bool {
+        let (middle, reach) = self.middle_and_reach();
+        middle - BENT_ERRORS / ERRORS * reach >= ratio
+    }
+
+    fn middle_and_reach(&self) -> (f64, f64) {
+        (f64::midpoint(self.ratio_low, self.ratio_high), (self.ratio_high - self.ratio_low) / 2.0)
     }
 
     /// Whether it surely slows down.

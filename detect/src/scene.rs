@@ -1,13 +1,14 @@
 //! What one window after another says: is there a rise, who accounts for it, what stands against calling it a leak.
 
-use crate::blocks::Block;
+mod settling;
+
 use crate::budget::Budget;
 use crate::explain::{Account, Basis, Explainer};
 use crate::kink::{self, Kink};
 use crate::ladder::{Ladder, RING, RUNGS, block_s};
 use crate::rise::{self, GROWTH, LEAK, Refusal, Rise, YOUNG_LEAK, rise_mib};
 use crate::trend::{Series, least_squares, noise, trend_z};
-use crate::{bursts, levelling, onset, wager};
+use crate::{bursts, levelling, wager};
 
 /// Blocks of the window in which growth is looked for: half of a leak's, to be early.
 pub(crate) const GROWTH_SLOTS: usize = RING / 2;
@@ -39,13 +40,6 @@ const FIT_SHARE: f64 = 0.1;
 const FIT_BLOCKS: f64 = 0.75;
 /// A leak that rises at less than this share of its pace has stopped.
 const GOING_SHARE: f64 = 0.3;
-/// Calm before a rise must have lasted so long, in seconds, and no less than the rise itself.
-const MIN_CALM_S: f64 = 600.0;
-/// How far calm may stray from the level that the rise began at, as a share of what was gained.
-const CALM_SHARE: f64 = 0.1;
-/// The least such stray, in MiB: four allocation granules of 2 MiB.
-const CALM_MIB: f64 = 8.0;
-
 /// What a verdict is drawn from.
 #[derive(Clone, Copy)]
 pub(crate) struct Scene<'a> {
@@ -224,15 +218,6 @@ impl Scene<'_> {
         if is_bent { Err(Refusal::Slowing) } else { Ok(rise) }
     }
 
-    /// Whether a rise rather bends than not, however little: what settles over hours looks straight in half an hour, and where
-    /// nothing is known of the load nothing else tells it from a leak.
-    fn bends(&self, rise: &Rise) -> bool {
-        let series = self.series(rise.rung, RING, rise.basis);
-        let level =
-            series.and_then(|series| levelling::of(&series, self.granular_noise(rise).unwrap_or(0.0)));
-        level.is_some_and(|level| level.is_bent())
-    }
-
     /// Steps that stay, whatever their heights.
     pub(crate) fn bursts(&self, rung: usize) -> Result<Rise, Refusal> {
         if !BURST_RUNGS.contains(&rung) {
@@ -292,7 +277,8 @@ impl Scene<'_> {
             let is_tide = is_blind && rise.rung <= YOUNG_RUNG && self.has_been_there(rise);
             let is_short =
                 rise.rung < self.account.threshold().leak && !(is_blind && self.outgrows_warm_up(rise));
-            (is_tide || is_short || !self.is_beyond_chance(rise)).then_some(Reserve::TooShort)
+            let may_settle = is_blind && self.may_settle(rise) && !self.outgrows_warm_up(rise);
+            (is_tide || is_short || may_settle || !self.is_beyond_chance(rise)).then_some(Reserve::TooShort)
         })
     }
 
@@ -328,42 +314,6 @@ impl Scene<'_> {
         } else {
             (!warm).then_some(Reserve::WarmUp)
         }
-    }
-
-    /// Whether a rise without counters came out of calm and, even if it were to level off from now on, would still
-    /// add more than any warm-up does. So a fast leak is called in minutes: the faster, the sooner its course is
-    /// known well enough.
-    fn outgrows_warm_up(&self, rise: &Rise) -> bool {
-        // The first quarter may reach back to before the onset, and then hides a bend.
-        let late = self.series(rise.rung, RING, rise.basis).map(|all| all.slice(all.len() / 4..all.len()));
-        let level = late.and_then(|late| levelling::of(&late, self.granular_noise(rise)?));
-        level.is_some_and(|level| level.is_straight() && level.at_least() >= self.warm_up_mib)
-            && self.was_calm_before(rise)
-    }
-
-    /// The noise that the mean of four shorter blocks has, in MiB. Where a block happens to take in just one granule,
-    /// its own noise vanishes, and so does the bend behind it.
-    fn granular_noise(&self, rise: &Rise) -> Option<f64> {
-        let finer = self.series(rise.rung.checked_sub(2)?, RING, rise.basis)?;
-        Some(noise(finer.values()) / 2.0)
-    }
-
-    /// Whether memory held its level before the rise for as long as it rises now. Something that takes more than all
-    /// that was held before is being loaded; it does not leak.
-    fn was_calm_before(&self, rise: &Rise) -> bool {
-        let onset = onset::of(self.ladder, self.explainer, rise);
-        let gained = rise.line.at(rise.until) - onset.level;
-        let since = onset.at - MIN_CALM_S.max(rise.until - onset.at);
-        let stray = (CALM_SHARE * gained).max(CALM_MIB);
-        let is_level = |block: Block| {
-            (f64::from(block.mid) - onset.level).abs() <= stray
-                && (f64::from(block.floor) - onset.level).abs() <= stray
-        };
-        let rung = (rise.rung + 2).min(RUNGS - 1);
-        let before = onset.at - block_s(rung) / 2.0;
-        let mut calm =
-            self.ladder.blocks(rung).filter(|block| (since..before).contains(&block.at)).peekable();
-        since >= 0.0 && gained <= self.origin_mib + onset.level && calm.peek().is_some() && calm.all(is_level)
     }
 
     /// A rise to new heights, whatever explains it.

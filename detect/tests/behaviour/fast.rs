@@ -101,5 +101,9 @@ fn growth_that_fills_the_card_is_imminent_while_there_is_room() {
             left >= if minutes <= 10.0 { 0.4 } else { 0.75 },
             "full in {minutes} min: {left:.2} left at the alert"
         );
+        // However much of the card it has taken since, it is still told when the card is full.
+        let stands = [FindingKind::Leak, FindingKind::Imminent]
+            .map(|kind| player.latest(kind).is_some_and(|finding| finding.resolved_at.is_none()));
+        assert!(stands.contains(&true), "full in {minutes} min: nothing stands at the end");
     }
 }

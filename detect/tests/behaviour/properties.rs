@@ -76,9 +76,14 @@ proptest! {
     }
 
     #[test]
-    fn what_saturates_is_no_leak(seed: u64, total in 200.0..6e3_f64, tau in 240.0..2400.0_f64) {
+    fn what_saturates_is_no_leak(
+        seed: u64, total in 600.0..6e3_f64, tau in 240.0..14_400.0_f64, granule in prop_oneof![Just(2.0), Just(20.0)],
+    ) {
         let mut noise = noise(seed, 4.0);
-        let player = played(times().map(|at| memory(at, 2e4 + total * (1.0 - (-at / tau).exp()) + noise())));
+        let height = |at: f64| (total * (1.0 - (-at / tau).exp()) / granule).floor() * granule;
+        let player = played((0..3).flat_map(|i| times().map(move |at| at + 7200.0 * f64::from(i))).map(|at| {
+            memory(at, 2e4 + height((at - 1800.0).max(0.0)) + noise())
+        }));
         prop_assert!(player.opened(FindingKind::Leak).is_none());
     }
 
