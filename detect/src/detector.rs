@@ -14,9 +14,9 @@ use crate::ladder::{Closed, Ladder};
 use crate::observation::Observation;
 use crate::report::{self, Drawing, Now, Report};
 use crate::rules::{Known, Moment, Rules};
-use crate::scene::Scene;
+use crate::scene::Terms;
 use crate::sentence::{self, amount};
-use crate::verdict::Verdict;
+use crate::verdict::{Cause, Verdict};
 use standing::{Level, Shown};
 
 /// A fall below this share of all that was held in the last minutes is a restart, if it is also a real amount.
@@ -60,6 +60,7 @@ struct Held {
 pub struct Detector {
     series: SeriesRef,
     config: DetectConfig,
+    budget: Budget,
     ladder: Box<Ladder>,
     explainer: Explainer,
     verdict: Verdict,
@@ -88,6 +89,7 @@ impl Detector {
         Self {
             series,
             config: *config,
+            budget: Budget::of(config),
             ladder: Box::new(Ladder::new()),
             explainer: Explainer::new(),
             verdict: Verdict::new(),
@@ -219,15 +221,10 @@ impl Detector {
             self.begin(last, true);
             return self.report(last);
         }
-        // Taken out while the scene borrows the rest.
-        let mut verdict = std::mem::take(&mut self.verdict);
-        let scene = self.scene(last);
-        verdict.step(&scene, closed);
-        let shown = self.shown.rung.is_none_or(|rung| closed.holds(rung) || closed.holds(rung + 1));
-        let shown = shown.then(|| self.show(&scene));
-        self.verdict = verdict;
-        if let Some(shown) = shown {
-            self.shown = shown;
+        let terms = self.terms(last);
+        self.verdict.step(&terms.over(&self.ladder, &self.explainer), closed);
+        if self.shown.rung.is_none_or(|rung| closed.holds(rung) || closed.holds(rung + 1)) {
+            self.shown = self.show(&terms.over(&self.ladder, &self.explainer));
         }
         if self.held.is_none() || closed.holds(RESTART_RUNG) {
             self.held = self.least_held();
@@ -238,13 +235,15 @@ impl Detector {
 
     /// Draws up what stands and says what is new about it.
     fn report(&mut self, last: &Moment) -> Vec<FindingEvent> {
-        let scene = self.scene(last);
-        let known = Known { account: scene.account, budget: scene.budget };
-        let drawing = Drawing {
-            cause: &self.verdict.cause(),
-            claims: self.rules.claims(last, known),
-            was_imminent: self.findings.is_open(FindingKind::Imminent),
-        };
+        let terms = self.terms(last);
+        let known = Known { account: terms.account, budget: terms.budget };
+        let (cause, claims) = (self.verdict.cause(), self.rules.claims(last, known));
+        if self.report.is_none() && cause == Cause::Calm && claims.is_empty() {
+            return Vec::new();
+        }
+        let drawing =
+            Drawing { cause: &cause, claims, was_imminent: self.findings.is_open(FindingKind::Imminent) };
+        let scene = terms.over(&self.ladder, &self.explainer);
         let report = report::draw(&self.series, &scene, &self.now_of(last), drawing);
         let grew = self.report.as_ref().and_then(Report::grew_since);
         if let Some(since) = grew.filter(|_| report.as_ref().is_none_or(|report| report.diagnosis.is_none()))
@@ -257,16 +256,14 @@ impl Detector {
         self.findings.sync(wanted, last.tick.at)
     }
 
-    fn scene(&self, last: &Moment) -> Scene<'_> {
-        Scene {
-            ladder: &self.ladder,
-            explainer: &self.explainer,
+    fn terms(&self, last: &Moment) -> Terms {
+        Terms {
             account: self.explainer.account(self.at(last.tick.mono_ms)),
             warm_up_s: self.config.warm_up_ms as f64 / 1000.0,
             warm_up_mib: warm_up_mib(last.capacity),
             origin_mib: self.origin().mib(),
             disturbed_at: self.event.map(|(_, tick)| self.at(tick.mono_ms)),
-            budget: Budget::of(&self.config),
+            budget: self.budget,
         }
     }
 }

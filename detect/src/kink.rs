@@ -29,15 +29,15 @@ pub(crate) struct Kink {
 /// Compares the halves of a full window.
 pub(crate) fn find(rung: usize, basis: Basis, series: &Series) -> Option<Kink> {
     let half = series.len() / 2;
-    let (older, newer) = (series.slice(0..half), series.slice(half..series.len()));
-    if half < 10 || rise_mib(series) < MIN_RISE || rise_mib(&newer) < GLANCE_RATIO * rise_mib(&older) {
+    if half < 10 || rise_mib(series) < MIN_RISE {
         return None;
     }
-    if !holds_its_pace(&older) || is_stepped(newer.values()) {
+    let (older, newer) = (series.slice(0..half), series.slice(half..series.len()));
+    if rise_mib(&newer) < GLANCE_RATIO * rise_mib(&older) || is_stepped(newer.values()) {
         return None;
     }
     let z = trend_z(newer.values());
-    if trend_z(older.values()) < MIN_HALF_Z || z < MIN_HALF_Z {
+    if z < MIN_HALF_Z || trend_z(older.values()) < MIN_HALF_Z || !holds_its_pace(&older) {
         return None;
     }
     let (before, line) = (theil_sen(&older), theil_sen(&newer));

@@ -2,7 +2,7 @@
 
 use crate::blocks::{Block, Count, KvBlock};
 use crate::explain::Basis;
-use crate::trend::{Series, noise};
+use crate::trend::{Series, despike, noise};
 
 /// Rungs: blocks of 1 s, 2 s … 8192 s, so that the longest ring reaches back three days.
 pub(crate) const RUNGS: usize = 14;
@@ -60,11 +60,17 @@ struct Rung {
     /// The slot of the newest block, and how many slots in a row up to it are filled.
     newest_slot: u64,
     unbroken: usize,
+    /// The highest ceiling.
+    highest: f32,
     filling: Option<Filling>,
 }
 
 /// Floor, mean, ceiling and residual of a block; the residual is NaN where the counter was absent.
 type Heights = [f32; 4];
+const FLOOR: usize = 0;
+const MID: usize = 1;
+const CEIL: usize = 2;
+const RESIDUAL: usize = 3;
 
 /// What else counters leave of a rung's blocks. Most series have none, so these are kept apart; NaN is absent.
 #[derive(Debug, Clone, Copy)]
@@ -87,15 +93,22 @@ impl Rung {
         len: 0,
         newest_slot: 0,
         unbroken: 0,
+        highest: f32::MIN,
         filling: None,
     };
 
     /// Keeps a block that has ended; gives its place.
     fn push(&mut self, ended: &Filling) -> usize {
         let (place, block) = (self.next, &ended.block);
+        let is_highest_lost = self.len == RING && self.heights[place][CEIL] >= self.highest;
         self.at[place] = block.at;
         let residual = block.kv.map_or(f32::NAN, |kv| kv.residual);
         self.heights[place] = [block.floor, block.mid, block.ceil, residual];
+        if block.ceil >= self.highest {
+            self.highest = block.ceil;
+        } else if is_highest_lost {
+            self.highest = self.heights.iter().fold(f32::MIN, |highest, block| highest.max(block[CEIL]));
+        }
         let follows = self.len > 0 && ended.slot == self.newest_slot + 1;
         self.unbroken = if follows { (self.unbroken + 1).min(RING) } else { 1 };
         self.newest_slot = ended.slot;
@@ -147,10 +160,10 @@ impl Glance {
     /// Whether a quantity surely rises by less than this. Not where it is absent, or not glanced at.
     pub(crate) fn is_flat(&self, basis: Basis, least: f64) -> bool {
         let lane = match basis {
-            Basis::Floor => 0,
-            Basis::Mid => 1,
-            Basis::Ceil => 2,
-            Basis::Residual => 3,
+            Basis::Floor => FLOOR,
+            Basis::Mid => MID,
+            Basis::Ceil => CEIL,
+            Basis::Residual => RESIDUAL,
             Basis::CalmResidual | Basis::BeyondPeak => return false,
         };
         self.rise[lane] + Self::ROUNDING * self.moved[lane] < least as f32 * self.blocks
@@ -158,18 +171,38 @@ impl Glance {
 }
 
 /// One of the heights of a ring's blocks in the order of time.
-fn lane<const LANE: usize>(heights: &[Heights; RING], oldest: usize) -> [f64; RING] {
-    std::array::from_fn(|i| f64::from(heights[(oldest + i) % RING][LANE]))
+fn lane<const LANE: usize>(heights: &[Heights; RING], oldest: usize) -> [f32; RING] {
+    let mut lane = [0.0; RING];
+    let (newer, older) = heights.split_at(oldest);
+    for (value, block) in lane.iter_mut().zip(older.iter().chain(newer)) {
+        *value = block[LANE];
+    }
+    lane
 }
 
 /// A ring in the order of time.
-fn gathered<T: Copy + Into<f64>>(ring: &[T; RING], oldest: usize) -> [f64; RING] {
-    std::array::from_fn(|i| ring[(oldest + i) % RING].into())
+fn in_order<T: Copy + Default>(ring: &[T; RING], oldest: usize) -> [T; RING] {
+    let mut ordered = [T::default(); RING];
+    ordered[..RING - oldest].copy_from_slice(&ring[oldest..]);
+    ordered[RING - oldest..].copy_from_slice(&ring[..oldest]);
+    ordered
 }
 
 /// The first `count` values, unless one of them is absent.
-fn present(values: [f64; RING], count: usize) -> Option<[f64; RING]> {
-    values[..count].iter().all(|value| !value.is_nan()).then_some(values)
+fn present(values: &[f32; RING], count: usize) -> Option<[f64; RING]> {
+    let is_absent = values[..count].iter().fold(false, |absent, value| absent | value.is_nan());
+    (!is_absent).then(|| values.map(f64::from))
+}
+
+/// Whether values surely rise by less than this from the first to the last quarter; not where any there is NaN.
+fn is_flat(values: &[f32; RING], least: f64) -> bool {
+    let quarter = RING / 4;
+    let (mut rise, mut moved) = (0.0_f32, 0.0_f32);
+    for (older, newer) in values[..quarter].iter().zip(&values[RING - quarter..]) {
+        rise += newer - older;
+        moved += (newer - older).abs();
+    }
+    rise + Glance::ROUNDING * moved < least as f32 * quarter as f32
 }
 
 /// All rungs of one series since its epoch began.
@@ -198,6 +231,7 @@ impl Ladder {
         self.counters = None;
         for rung in &mut self.rungs {
             (rung.next, rung.len, rung.unbroken, rung.filling) = (0, 0, 0, None);
+            rung.highest = f32::MIN;
         }
     }
 
@@ -301,14 +335,14 @@ impl Ladder {
     pub(crate) fn series(&self, rung: usize, slots: usize, basis: Basis) -> Option<Series> {
         let count = self.filled(rung, slots)?;
         let oldest = self.rungs[rung].place(count - 1);
-        Some(Series::of(gathered(&self.rungs[rung].at, oldest), self.values(rung, count, basis)?, count))
+        Some(Series::of(in_order(&self.rungs[rung].at, oldest), self.values(rung, count, basis)?, count))
     }
 
-    /// How many blocks a window holds, and the seconds between the first and the last of them.
-    pub(crate) fn extent(&self, rung: usize, slots: usize) -> Option<(usize, f64)> {
+    /// The times of the first and the last block of a window, where [`Self::series`] would give it.
+    pub(crate) fn extent(&self, rung: usize, slots: usize) -> Option<(f64, f64)> {
         let count = self.filled(rung, slots)?;
         let rung = &self.rungs[rung];
-        Some((count, rung.at[rung.place(0)] - rung.at[rung.place(count - 1)]))
+        Some((rung.at[rung.place(count - 1)], rung.at[rung.place(0)]))
     }
 
     /// The mean number of running requests, likewise.
@@ -316,8 +350,8 @@ impl Ladder {
         let count = self.filled(rung, slots)?;
         let oldest = self.rungs[rung].place(count - 1);
         let counters = &self.counters.as_ref()?[rung];
-        let running = present(gathered(&counters.running, oldest), count)?;
-        Some(Series::of(gathered(&self.rungs[rung].at, oldest), running, count))
+        let running = present(&in_order(&counters.running, oldest), count)?;
+        Some(Series::of(in_order(&self.rungs[rung].at, oldest), running, count))
     }
 
     /// The noise of one quantity over a window, as [`Self::series`] gives it.
@@ -332,24 +366,14 @@ impl Ladder {
             Basis::Floor | Basis::Mid | Basis::Ceil => true,
             Basis::Residual | Basis::CalmResidual | Basis::BeyondPeak => {
                 let places = (0..count).map(|i| self.rungs[rung].place(i));
-                places.into_iter().all(|place| !self.rungs[rung].heights[place][3].is_nan())
+                places.into_iter().all(|place| !self.rungs[rung].heights[place][RESIDUAL].is_nan())
             }
         })
     }
 
     /// One quantity of the `count` newest blocks, oldest first; nothing where one of them lacks it.
     fn values(&self, rung: usize, count: usize, basis: Basis) -> Option<[f64; RING]> {
-        let (heights, oldest) = (&self.rungs[rung].heights, self.rungs[rung].place(count - 1));
-        let counters = || Some(&self.counters.as_ref()?[rung]);
-        let gathered = match basis {
-            Basis::Floor => return Some(lane::<0>(heights, oldest)),
-            Basis::Mid => return Some(lane::<1>(heights, oldest)),
-            Basis::Ceil => return Some(lane::<2>(heights, oldest)),
-            Basis::Residual => lane::<3>(heights, oldest),
-            Basis::CalmResidual => gathered(&counters()?.calm, oldest),
-            Basis::BeyondPeak => gathered(&counters()?.beyond_peak, oldest),
-        };
-        present(gathered, count)
+        present(&self.kept(rung, count, basis)?, count)
     }
 
     /// Looks at the rises of so many slots, a multiple of four; nothing where one of them is empty.
@@ -371,11 +395,50 @@ impl Ladder {
         Some(Glance { rise, moved, blocks: quarter as f32 })
     }
 
+    /// Whether a quantity surely rises by less than this from the first to the last quarter of a window. Not where a
+    /// slot is empty.
+    pub(crate) fn is_flat(&self, rung: usize, basis: Basis, least: f64) -> bool {
+        self.unbroken(rung, basis).is_some_and(|values| is_flat(&values, least))
+    }
+
+    /// The same of the residual, once spikes of one block are taken away, and once those of two are.
+    pub(crate) fn is_flat_but_for_spikes(&self, rung: usize, least: f64) -> bool {
+        let is_calm = |x: [f32; RING]| {
+            [1, 2].into_iter().all(|width| {
+                let mut calm = x;
+                despike(&x, width, &mut calm);
+                is_flat(&calm, least)
+            })
+        };
+        self.unbroken(rung, Basis::Residual).is_some_and(is_calm)
+    }
+
+    /// One quantity of a window without an empty slot, as it is kept: absent ones are NaN.
+    fn unbroken(&self, rung: usize, basis: Basis) -> Option<[f32; RING]> {
+        (self.rungs[rung].unbroken == RING).then(|| self.kept(rung, RING, basis))?
+    }
+
+    /// One quantity of the `count` newest blocks, oldest first, as it is kept.
+    fn kept(&self, rung: usize, count: usize, basis: Basis) -> Option<[f32; RING]> {
+        let (kept, counters) = (&self.rungs[rung], self.counters.as_ref().map(|counters| &counters[rung]));
+        let (heights, oldest) = (&kept.heights, kept.place(count - 1));
+        Some(match basis {
+            Basis::Floor => lane::<FLOOR>(heights, oldest),
+            Basis::Mid => lane::<MID>(heights, oldest),
+            Basis::Ceil => lane::<CEIL>(heights, oldest),
+            Basis::Residual => lane::<RESIDUAL>(heights, oldest),
+            Basis::CalmResidual => in_order(&counters?.calm, oldest),
+            Basis::BeyondPeak => in_order(&counters?.beyond_peak, oldest),
+        })
+    }
+
     /// Whether any block that ended before `at` reached this height.
     pub(crate) fn has_reached(&self, height: f32, at: f64) -> bool {
         let reaches = |index: usize| {
             let (rung, length_s) = (&self.rungs[index], block_s(index));
-            (0..rung.len).any(|i| rung.heights[i][2] >= height && rung.at[i] + length_s <= at)
+            let oldest_first = || (0..rung.len).rev().map(|i| rung.place(i));
+            let ended = oldest_first().take_while(|&place| rung.at[place] + length_s <= at);
+            rung.highest >= height && ended.into_iter().any(|place| rung.heights[place][CEIL] >= height)
         };
         (0..RUNGS).rev().any(reaches)
     }

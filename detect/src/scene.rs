@@ -113,6 +113,31 @@ impl Account {
     }
 }
 
+/// A scene without what it borrows.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    /// See [`Scene::account`].
+    pub(crate) account: Account,
+    /// See [`Scene::warm_up_s`].
+    pub(crate) warm_up_s: f64,
+    /// See [`Scene::warm_up_mib`].
+    pub(crate) warm_up_mib: f64,
+    /// See [`Scene::origin_mib`].
+    pub(crate) origin_mib: f64,
+    /// See [`Scene::disturbed_at`].
+    pub(crate) disturbed_at: Option<f64>,
+    /// See [`Scene::budget`].
+    pub(crate) budget: Budget,
+}
+
+impl Terms {
+    /// The scene of a ladder and what is known of its load.
+    pub(crate) const fn over<'a>(self, ladder: &'a Ladder, explainer: &'a Explainer) -> Scene<'a> {
+        let Self { account, warm_up_s, warm_up_mib, origin_mib, disturbed_at, budget } = self;
+        Scene { ladder, explainer, account, warm_up_s, warm_up_mib, origin_mib, disturbed_at, budget }
+    }
+}
+
 impl Scene<'_> {
     pub(crate) fn series(&self, rung: usize, slots: usize, basis: Basis) -> Option<Series> {
         self.ladder.series(rung, slots, basis)
@@ -125,12 +150,21 @@ impl Scene<'_> {
         match self.account {
             Account::OnDemand { exact: true } => flat(Basis::Residual),
             Account::OnDemand { exact: false } => {
-                flat(Basis::Residual)
-                    && self
-                        .series(rung, RING, Basis::CalmResidual)
-                        .is_some_and(|calm| rise_mib(&calm) < least)
+                flat(Basis::Residual) && self.ladder.is_flat(rung, Basis::CalmResidual, least)
             }
             _ => flat(Basis::Floor) && flat(Basis::Mid) && flat(Basis::Ceil),
+        }
+    }
+
+    /// Whether nothing is left of what the counters leave once spikes are taken away, as [`Self::judged`] does.
+    fn is_calm_but_for_spikes(&self, rung: usize) -> bool {
+        let is_flat = || self.ladder.is_flat_but_for_spikes(rung, LEAK.min_rise);
+        match self.account {
+            Account::OnDemand { exact: true } => is_flat(),
+            Account::OnDemand { exact: false } => {
+                self.ladder.is_flat(rung, Basis::CalmResidual, LEAK.min_rise) && is_flat()
+            }
+            _ => false,
         }
     }
 
@@ -191,7 +225,7 @@ impl Scene<'_> {
 
     /// A rise that the counters do not account for.
     pub(crate) fn unexplained(&self, rung: usize) -> Result<Rise, Refusal> {
-        if self.is_calm(rung, LEAK.min_rise) {
+        if self.is_calm(rung, LEAK.min_rise) || self.is_calm_but_for_spikes(rung) {
             return Err(Refusal::Flat);
         }
         let rise = match self.account {
@@ -322,14 +356,11 @@ impl Scene<'_> {
         if glance.is_some_and(|glance| glance.is_flat(Basis::Floor, GROWTH.min_rise)) {
             return None;
         }
+        let (from, _) = self.ladder.extent(rung, GROWTH_SLOTS)?;
+        if self.ladder.has_reached(self.ladder.newest(rung)?.floor, from) {
+            return None;
+        }
         let series = self.series(rung, GROWTH_SLOTS, Basis::Floor)?;
-        if !GROWTH.is_worth(&series) {
-            return None;
-        }
-        let newest = self.ladder.newest(rung)?.floor;
-        if self.ladder.has_reached(newest, *series.times().first()?) {
-            return None;
-        }
         let rise = rise::judge(rung, Basis::Floor, &series, &GROWTH).ok()?;
         let left = self.series(rung, GROWTH_SLOTS, Basis::Residual).map(|left| rise_mib(&left));
         let explained = self.account != Account::Pooled
@@ -371,15 +402,22 @@ impl Scene<'_> {
 /// noise s and n blocks of D seconds, and no less than the least rise over three quarters of a window. `None` until
 /// a window is filled on which a leak could be called.
 pub(crate) fn detectable(scene: &Scene<'_>) -> Option<(f64, f64)> {
-    let threshold = scene.account.threshold().leak;
-    (threshold..RUNGS)
-        .filter_map(|rung| {
-            let basis = scene.shown_basis(rung);
-            let (count, span) = scene.ladder.extent(rung, RING)?;
-            let n = count as f64;
-            let noise = scene.ladder.noise(rung, basis)?;
-            let by_noise = scene.needed_z(rung) * noise * (12.0 / n.powi(3)).sqrt() * n / span;
-            Some((by_noise.max(8.0 / (0.75 * span)), span))
-        })
-        .min_by(|a, b| a.0.total_cmp(&b.0))
+    let mut least: Option<(f64, f64)> = None;
+    // A shorter window shows no slower leak than its own least rise, so most need not be looked at.
+    for rung in (scene.account.threshold().leak..RUNGS).rev() {
+        let Some((from, until)) = scene.ladder.extent(rung, RING) else { continue };
+        let span = until - from;
+        let by_rise = LEAK.min_rise / (0.75 * span);
+        if least.is_some_and(|(rate, _)| by_rise >= rate) {
+            break;
+        }
+        let Some(series) = scene.series(rung, RING, scene.shown_basis(rung)) else { continue };
+        let n = series.len() as f64;
+        let by_noise = scene.needed_z(rung) * noise(series.values()) * (12.0 / n.powi(3)).sqrt() * n / span;
+        let rate = by_noise.max(by_rise);
+        if least.is_none_or(|(least, _)| rate < least) {
+            least = Some((rate, span));
+        }
+    }
+    least
 }

@@ -83,15 +83,7 @@ impl Series {
     /// spikes as wide as that are gone, a rise stays what it is.
     pub(crate) fn despiked(&self, width: usize) -> Self {
         let mut calm = *self;
-        let x = self.values();
-        for (middle, around) in calm.x[1..].iter_mut().zip(x.windows(3)) {
-            *middle = median_of_3(around[0], around[1], around[2]);
-        }
-        if width > 1 && self.len > 4 {
-            for (middle, around) in calm.x[2..].iter_mut().zip(x.windows(5)) {
-                *middle = median_of_5([around[0], around[1], around[2], around[3], around[4]]);
-            }
-        }
+        despike(self.values(), width, &mut calm.x[..self.len]);
         calm
     }
 
@@ -105,17 +97,40 @@ impl Series {
     }
 }
 
+/// Puts into `calm`, which holds the same values, the median of each and `width` neighbours on either side, one or two;
+/// of one at the last but one, and none at the ends.
+pub(crate) fn despike<T: Copy + PartialOrd>(x: &[T], width: usize, calm: &mut [T]) {
+    let all = 1..x.len().max(2) - 1;
+    for (middle, around) in calm[all].iter_mut().zip(x.windows(3)) {
+        *middle = median_of_3(around[0], around[1], around[2]);
+    }
+    if width > 1 && x.len() > 4 {
+        for (middle, around) in calm[2..].iter_mut().zip(x.windows(5)) {
+            *middle = median_of_5([around[0], around[1], around[2], around[3], around[4]]);
+        }
+    }
+}
+
+/// The lesser of two values, in one instruction: `f64::min` also looks for NaN.
+fn lesser<T: PartialOrd>(a: T, b: T) -> T {
+    if a < b { a } else { b }
+}
+
+fn greater<T: PartialOrd>(a: T, b: T) -> T {
+    if a > b { a } else { b }
+}
+
 /// The median of three values.
-fn median_of_3(a: f64, b: f64, c: f64) -> f64 {
-    a.min(b).max(a.max(b).min(c))
+fn median_of_3<T: Copy + PartialOrd>(a: T, b: T, c: T) -> T {
+    greater(lesser(a, b), lesser(greater(a, b), c))
 }
 
 /// The median of five values: neither the lower of the two lesser nor the higher of the two greater ones of four can
 /// be it, so it is that of the rest.
-fn median_of_5([a, b, c, d, e]: [f64; 5]) -> f64 {
-    let lesser = a.min(b).max(c.min(d));
-    let greater = a.max(b).min(c.max(d));
-    median_of_3(lesser, greater, e)
+fn median_of_5<T: Copy + PartialOrd>([a, b, c, d, e]: [T; 5]) -> T {
+    let low = greater(lesser(a, b), lesser(c, d));
+    let high = lesser(greater(a, b), greater(c, d));
+    median_of_3(low, high, e)
 }
 
 /// The mean of some values; NaN of none.
