@@ -242,6 +242,7 @@ async fn beside_prometheus(dir: &Path) {
     .await
     .unwrap();
     let ours = bytes as f64 / (ticks.cast_unsigned() * SERIES) as f64;
-    line("Prometheus, the same values in a block, bytes", theirs, "");
-    line("  times ours, merged and with times", theirs / ours, "");
+    line("bytes a sample, two hours merged and with times", ours, "");
+    line("  the same values in a block of Prometheus", theirs, "");
+    line("  times ours", theirs / ours, "");
 }
