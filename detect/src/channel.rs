@@ -6,33 +6,43 @@ use crate::ladder::RUNGS;
 #[derive(Debug, Clone)]
 pub(crate) struct Channel<T> {
     passes: [u8; RUNGS],
+    /// Blocks since the last pass; of a rung on which it stands.
     idle: [u8; RUNGS],
-    standing: [bool; RUNGS],
+    /// The rungs on which it stands, as bits.
+    standing: u16,
+    /// Something stands on a rung just where there is one.
     newest: Option<(usize, T)>,
 }
 
-impl<T: Copy> Channel<T> {
+impl<T> Channel<T> {
     pub(crate) const fn new() -> Self {
-        Self { passes: [0; RUNGS], idle: [0; RUNGS], standing: [false; RUNGS], newest: None }
+        Self { passes: [0; RUNGS], idle: [0; RUNGS], standing: 0, newest: None }
     }
 
-    /// A window showed it; `needed` in a row make it stand.
-    pub(crate) fn pass(&mut self, rung: usize, item: T, needed: u8) {
+    /// A window showed it; `needed` in a row make it stand. It is drawn where it is kept.
+    pub(crate) fn pass(&mut self, rung: usize, needed: u8, draw: impl FnOnce() -> T) {
         self.passes[rung] = (self.passes[rung] + 1).min(needed);
         self.idle[rung] = 0;
-        self.standing[rung] |= self.passes[rung] >= needed;
-        let longest = self.newest.is_none_or(|(held, _)| rung >= held || !self.standing[held]);
-        if self.standing[rung] && longest {
-            self.newest = Some((rung, item));
+        if self.passes[rung] >= needed {
+            self.standing |= 1 << rung;
+        }
+        let is_longest = self.newest.as_ref().is_none_or(|(held, _)| rung >= *held || !self.stands_on(*held));
+        if self.stands_on(rung) && is_longest {
+            self.newest = Some((rung, draw()));
         }
     }
 
     /// A window did not show it; `patience` of them end what stands.
     pub(crate) fn miss(&mut self, rung: usize, patience: u8) {
         self.passes[rung] = self.passes[rung].saturating_sub(1);
+        if !self.stands_on(rung) {
+            return;
+        }
         self.idle[rung] = self.idle[rung].saturating_add(1);
-        self.standing[rung] &= self.idle[rung] < patience;
-        if !self.standing.contains(&true) {
+        if self.idle[rung] >= patience {
+            self.standing &= !(1 << rung);
+        }
+        if self.standing == 0 {
             self.newest = None;
         }
     }
@@ -45,17 +55,21 @@ impl<T: Copy> Channel<T> {
 
     /// What stands is over at once.
     pub(crate) fn end(&mut self) {
-        (self.standing, self.newest) = ([false; RUNGS], None);
+        (self.standing, self.newest) = (0, None);
+    }
+
+    const fn stands_on(&self, rung: usize) -> bool {
+        self.standing & (1 << rung) != 0
     }
 
     /// Whether it stands on that rung or one with longer blocks.
-    pub(crate) fn stands_from(&self, rung: usize) -> bool {
-        self.standing.iter().skip(rung).any(|standing| *standing)
+    pub(crate) const fn stands_from(&self, rung: usize) -> bool {
+        self.standing >> rung != 0
     }
 
     /// What stands on the longest rung.
-    pub(crate) fn standing(&self) -> Option<T> {
-        self.newest.map(|(_, item)| item)
+    pub(crate) fn standing(&self) -> Option<&T> {
+        self.newest.as_ref().map(|(_, item)| item)
     }
 }
 

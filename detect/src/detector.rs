@@ -229,7 +229,7 @@ impl Detector {
         if self.held.is_none() || closed.holds(RESTART_RUNG) {
             self.held = self.least_held();
         }
-        let is_new = self.verdict.cause().kind() != self.report.as_ref().and_then(|report| report.cause);
+        let is_new = self.verdict.kind() != self.report.as_ref().and_then(|report| report.cause);
         if is_new || closed.holds(REPORT_RUNG) { self.report(last) } else { Vec::new() }
     }
 

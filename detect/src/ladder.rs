@@ -36,7 +36,12 @@ impl Closed {
 
     /// The rungs from short blocks to long ones.
     pub(crate) fn rungs(self) -> impl Iterator<Item = usize> {
-        (0..RUNGS).filter(move |&rung| self.holds(rung))
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let rung = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            (rung < RUNGS).then_some(rung)
+        })
     }
 }
 

@@ -116,13 +116,18 @@ pub(crate) fn rise_mib(series: &Series) -> f64 {
     series.part(3, 4).1 - series.part(0, 4).1
 }
 
-/// Runs the chain, cheap tests first.
+/// Runs the chain, and draws the line where it holds.
 pub(crate) fn judge(
     rung: usize,
     basis: Basis,
     series: &Series,
     strict: &Strictness,
 ) -> Result<Rise, Refusal> {
+    steadiness(series, strict).map(|z| drawn(rung, basis, series, z))
+}
+
+/// Runs the chain, cheap tests first; gives Mann-Kendall's z.
+pub(crate) fn steadiness(series: &Series, strict: &Strictness) -> Result<f64, Refusal> {
     if series.len() < 8 {
         return Err(Refusal::Sparse);
     }
@@ -141,20 +146,22 @@ pub(crate) fn judge(
         return Err(Refusal::Wandering);
     }
     let z = trend_z(x);
-    if z < strict.trend_z {
-        return Err(Refusal::Wandering);
-    }
+    if z < strict.trend_z { Err(Refusal::Wandering) } else { Ok(z) }
+}
+
+/// A rise whose steadiness has been seen. The line is dearer than all tests.
+pub(crate) fn drawn(rung: usize, basis: Basis, series: &Series, z: f64) -> Rise {
     let times = series.times();
-    Ok(Rise {
+    Rise {
         rung,
         basis,
         line: theil_sen(series),
         from: times[0],
         until: times[times.len() - 1],
         z,
-        noise: noise(x),
+        noise: noise(series.values()),
         clock: Clock::Time,
-    })
+    }
 }
 
 /// Whether the newer half of a longer past rises more slowly than its older half did: what saturates over a longer

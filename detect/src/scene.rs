@@ -87,6 +87,13 @@ pub(crate) struct Growth {
     pub(crate) reserve: Reserve,
 }
 
+/// A window that rises steadily to new heights. The line through it is drawn only where it is kept.
+pub(crate) struct Growing {
+    rung: usize,
+    series: Series,
+    z: f64,
+}
+
 /// The least rung on which a leak or a change of pace may be called.
 pub(crate) struct Threshold {
     /// For a leak.
@@ -350,8 +357,8 @@ impl Scene<'_> {
         }
     }
 
-    /// A rise to new heights, whatever explains it.
-    pub(crate) fn growth(&self, rung: usize) -> Option<Growth> {
+    /// Whether a window rises steadily to new heights, whatever explains it.
+    pub(crate) fn growing(&self, rung: usize) -> Option<Growing> {
         let glance = self.ladder.glance(rung, GROWTH_SLOTS);
         if glance.is_some_and(|glance| glance.is_flat(Basis::Floor, GROWTH.min_rise)) {
             return None;
@@ -361,12 +368,19 @@ impl Scene<'_> {
             return None;
         }
         let series = self.series(rung, GROWTH_SLOTS, Basis::Floor)?;
-        let rise = rise::judge(rung, Basis::Floor, &series, &GROWTH).ok()?;
-        let left = self.series(rung, GROWTH_SLOTS, Basis::Residual).map(|left| rise_mib(&left));
+        let z = rise::steadiness(&series, &GROWTH).ok()?;
+        Some(Growing { rung, series, z })
+    }
+
+    /// The rise of a window that grows, and why it is no leak.
+    pub(crate) fn growth(&self, growing: &Growing) -> Growth {
+        let Growing { rung, series, z } = growing;
+        let rise = rise::drawn(*rung, Basis::Floor, series, *z);
+        let left = self.series(*rung, GROWTH_SLOTS, Basis::Residual).map(|left| rise_mib(&left));
         let explained = self.account != Account::Pooled
-            && left.is_some_and(|left| left <= UNEXPLAINED_SHARE * rise_mib(&series));
-        let reserve = if explained { Reserve::Explained } else { self.caution(&rise, &series) };
-        Some(Growth { rise, reserve })
+            && left.is_some_and(|left| left <= UNEXPLAINED_SHARE * rise_mib(series));
+        let reserve = if explained { Reserve::Explained } else { self.caution(&rise, series) };
+        Growth { rise, reserve }
     }
 
     /// Why a rise is growth and no more: a bend is said before anything that is not known.

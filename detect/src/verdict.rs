@@ -67,18 +67,27 @@ impl Verdict {
     pub(crate) fn step(&mut self, scene: &Scene<'_>, closed: Closed) {
         for rung in closed.rungs() {
             let unconfirmed = self.judge_leak(scene, rung);
-            // Beside a leak nobody asks for growth.
-            let growth =
-                if self.leak.stands_from(0) { None } else { unconfirmed.or_else(|| scene.growth(rung)) };
-            match growth {
-                Some(growth) => self.growth.pass(rung, growth, if rung < 3 { 2 } else { 1 }),
-                None => self.growth.miss(rung, GROWTH_PATIENCE),
-            }
+            self.judge_growth(scene, rung, unconfirmed);
             self.end_stale_growth(scene, rung);
             match scene.kink(rung) {
-                Some(found) => self.kink.pass(rung, found, KINK_PASSES),
+                Some(found) => self.kink.pass(rung, KINK_PASSES, || found),
                 None => self.kink.miss(rung, patience(rung)),
             }
+        }
+    }
+
+    /// Counts for or against growth.
+    fn judge_growth(&mut self, scene: &Scene<'_>, rung: usize, unconfirmed: Option<Growth>) {
+        let needed = if rung < 3 { 2 } else { 1 };
+        if self.leak.stands_from(0) {
+            // Beside a leak nobody asks for growth.
+            self.growth.miss(rung, GROWTH_PATIENCE);
+        } else if let Some(growth) = unconfirmed {
+            self.growth.pass(rung, needed, || growth);
+        } else if let Some(growing) = scene.growing(rung) {
+            self.growth.pass(rung, needed, || scene.growth(&growing));
+        } else {
+            self.growth.miss(rung, GROWTH_PATIENCE);
         }
     }
 
@@ -113,7 +122,7 @@ impl Verdict {
         };
         let reserve = scene.reserve(&rise);
         match reserve {
-            None => self.leak.pass(rung, rise, leak_passes(rung)),
+            None => self.leak.pass(rung, leak_passes(rung), || rise),
             Some(_) => self.miss_leak(scene, rung),
         }
         let reserve = reserve.unwrap_or(Reserve::TooShort);
@@ -124,15 +133,25 @@ impl Verdict {
     /// no evidence against it.
     fn miss_leak(&mut self, scene: &Scene<'_>, rung: usize) {
         match self.leak.standing() {
-            Some(rise) if rise.rung == rung && scene.goes_on(&rise) => self.leak.hold(rung),
+            Some(rise) if rise.rung == rung && scene.goes_on(rise) => self.leak.hold(rung),
             _ => self.leak.miss(rung, patience(rung)),
         }
     }
 
+    /// The kind of the finding of the cause that stands.
+    pub(crate) fn kind(&self) -> Option<FindingKind> {
+        let standing = [
+            (self.kink.standing().is_some(), FindingKind::SlopeChange),
+            (self.leak.standing().is_some(), FindingKind::Leak),
+            (self.growth.standing().is_some(), FindingKind::Growth),
+        ];
+        standing.into_iter().find_map(|(stands, kind)| stands.then_some(kind))
+    }
+
     /// The cause that stands.
     pub(crate) fn cause(&self) -> Cause {
-        let leak = self.leak.standing();
-        match (self.kink.standing(), leak, self.growth.standing()) {
+        let leak = self.leak.standing().copied();
+        match (self.kink.standing().copied(), leak, self.growth.standing().copied()) {
             (Some(kink), leak, _) => Cause::SlopeChange(kink, leak),
             (None, Some(leak), _) => Cause::Leak(leak),
             (None, None, Some(growth)) => Cause::Growth(growth),
