@@ -17,6 +17,7 @@ use crate::rules::{Known, Moment, Rules};
 use crate::scene::Terms;
 use crate::sentence::{self, amount};
 use crate::verdict::{Cause, Verdict};
+use crate::work::WorkClock;
 use standing::{Level, Shown};
 
 /// A fall below this share of all that was held in the last minutes is a restart, if it is also a real amount.
@@ -63,6 +64,7 @@ pub struct Detector {
     budget: Budget,
     ladder: Box<Ladder>,
     explainer: Explainer,
+    work: WorkClock,
     verdict: Verdict,
     findings: Findings,
     epoch: Option<Epoch>,
@@ -92,6 +94,7 @@ impl Detector {
             budget: Budget::of(config),
             ladder: Box::new(Ladder::new()),
             explainer: Explainer::new(),
+            work: WorkClock::new(),
             verdict: Verdict::new(),
             findings: Findings::default(),
             epoch: None,
@@ -174,6 +177,7 @@ impl Detector {
         self.epoch = Some(Epoch { began_mono_ms: first.tick.mono_ms, origin: first.value, is_restart });
         self.ladder.clear();
         self.explainer = Explainer::new();
+        self.work = WorkClock::new();
         self.verdict = Verdict::new();
         (self.held, self.level) = (None, None);
         self.shown = Shown::nothing();
@@ -212,6 +216,8 @@ impl Detector {
             running: running.map(|running| running as f32).into(),
         });
         self.explainer.learn(&self.ladder, closed);
+        self.work.close(closed);
+        self.work.note(last.load.served, last.load.tokens);
         closed
     }
 
@@ -222,9 +228,9 @@ impl Detector {
             return self.report(last);
         }
         let terms = self.terms(last);
-        self.verdict.step(&terms.over(&self.ladder, &self.explainer), closed);
+        self.verdict.step(&terms.over(&self.ladder, &self.explainer, &self.work), closed);
         if self.shown.rung.is_none_or(|rung| closed.holds(rung) || closed.holds(rung + 1)) {
-            self.shown = self.show(&terms.over(&self.ladder, &self.explainer));
+            self.shown = self.show(&terms.over(&self.ladder, &self.explainer, &self.work));
         }
         if self.held.is_none() || closed.holds(RESTART_RUNG) {
             self.held = self.least_held();
@@ -243,7 +249,7 @@ impl Detector {
         }
         let drawing =
             Drawing { cause: &cause, claims, was_imminent: self.findings.is_open(FindingKind::Imminent) };
-        let scene = terms.over(&self.ladder, &self.explainer);
+        let scene = terms.over(&self.ladder, &self.explainer, &self.work);
         let report = report::draw(&self.series, &scene, &self.now_of(last), drawing);
         let grew = self.report.as_ref().and_then(Report::grew_since);
         if let Some(since) = grew.filter(|_| report.as_ref().is_none_or(|report| report.diagnosis.is_none()))

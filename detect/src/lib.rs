@@ -36,6 +36,7 @@ mod sentence;
 mod trend;
 mod verdict;
 mod wager;
+mod work;
 
 pub use config::DetectConfig;
 pub use detector::Detector;

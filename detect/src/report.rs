@@ -10,11 +10,12 @@ use crate::kink::Kink;
 use crate::ladder::{RUNGS, block_s};
 use crate::levelling;
 use crate::onset::{self, Onset};
-use crate::rise::Rise;
+use crate::rise::{Clock, Rise};
 use crate::rules::Claim;
 use crate::scene::{Growth, Reserve, Scene};
 use crate::sentence;
 use crate::verdict::Cause;
+use crate::work::Unit;
 
 /// Growth must have lasted so long before its end is forecast, in seconds: what fills in less is a load, and done
 /// before anybody reads the page.
@@ -238,6 +239,13 @@ impl Author<'_> {
         let (won, needed) = (self.scene.log_wealth(rise), self.scene.budget.wealth(rise.rung));
         let mut evidence = finding.evidence;
         evidence.push(Evidence::against("wager-won", decades(won), "decades", decades(needed)));
+        if let Clock::Work(work) = rise.clock {
+            let unit = match work.unit {
+                Unit::Requests => "MiB/request",
+                Unit::Tokens => "MiB/token",
+            };
+            evidence.push(Evidence::new("each", work.each.slope, unit));
+        }
         Finding {
             evidence,
             severity: if soon { Severity::Critical } else { Severity::Warning },

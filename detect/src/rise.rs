@@ -2,6 +2,7 @@
 
 use crate::explain::Basis;
 use crate::trend::{Line, Series, least_squares, mean, noise, theil_sen, trend_z};
+use crate::work::PerWork;
 
 /// How strict the chain is.
 #[derive(Debug, Clone, Copy)]
@@ -107,6 +108,8 @@ pub(crate) struct Rise {
 pub(crate) enum Clock {
     /// Time: its line is straight over it.
     Time,
+    /// Work: its line is straight over what was done.
+    Work(PerWork),
     /// Nothing that is known: it comes in bursts of any height.
     Bursts,
 }

@@ -6,16 +6,17 @@ use crate::budget::Budget;
 use crate::explain::{Account, Basis, Explainer};
 use crate::kink::{self, Kink};
 use crate::ladder::{Ladder, RING, RUNGS, block_s};
-use crate::rise::{self, GROWTH, LEAK, Refusal, Rise, YOUNG_LEAK, rise_mib};
+use crate::rise::{self, Clock, GROWTH, LEAK, Refusal, Rise, YOUNG_LEAK, rise_mib};
 use crate::trend::{Series, least_squares, noise, trend_z};
-use crate::{bursts, levelling, wager};
+use crate::work::{PerWork, WorkClock};
+use crate::{levelling, wager};
+
+mod suspects;
 
 /// Blocks of the window in which growth is looked for: half of a leak's, to be early.
 pub(crate) const GROWTH_SLOTS: usize = RING / 2;
 /// From this rung on (windows of 4.6 h) a rise outlasts any warm-up and any single event.
 const LONG_RUNG: usize = 9;
-/// Windows in which steps of any height are looked for: 2.3 to 18 h.
-const BURST_RUNGS: std::ops::RangeInclusive<usize> = 8..=11;
 /// Up to this rung (windows of 34 min) an allocator that settles looks straight.
 const YOUNG_RUNG: usize = 6;
 /// From this rung on (windows of 4 min) a rise out of calm may be called by its size.
@@ -47,6 +48,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) ladder: &'a Ladder,
     /// What is known of the load.
     pub(crate) explainer: &'a Explainer,
+    /// What was done.
+    pub(crate) work: &'a WorkClock,
     /// How memory follows the KV counter.
     pub(crate) account: Account,
     /// Seconds since the epoch began before which growth is warm-up.
@@ -138,10 +141,15 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// The scene of a ladder and what is known of its load.
-    pub(crate) const fn over<'a>(self, ladder: &'a Ladder, explainer: &'a Explainer) -> Scene<'a> {
+    /// The scene of a ladder, what is known of its load, and what was done.
+    pub(crate) const fn over<'a>(
+        self,
+        ladder: &'a Ladder,
+        explainer: &'a Explainer,
+        work: &'a WorkClock,
+    ) -> Scene<'a> {
         let Self { account, warm_up_s, warm_up_mib, origin_mib, disturbed_at, budget } = self;
-        Scene { ladder, explainer, account, warm_up_s, warm_up_mib, origin_mib, disturbed_at, budget }
+        Scene { ladder, explainer, work, account, warm_up_s, warm_up_mib, origin_mib, disturbed_at, budget }
     }
 }
 
@@ -231,7 +239,7 @@ impl Scene<'_> {
     }
 
     /// A rise that the counters do not account for.
-    pub(crate) fn unexplained(&self, rung: usize) -> Result<Rise, Refusal> {
+    fn unexplained(&self, rung: usize) -> Result<Rise, Refusal> {
         if self.is_calm(rung, LEAK.min_rise) || self.is_calm_but_for_spikes(rung) {
             return Err(Refusal::Flat);
         }
@@ -259,23 +267,13 @@ impl Scene<'_> {
         if is_bent { Err(Refusal::Slowing) } else { Ok(rise) }
     }
 
-    /// Steps that stay, whatever their heights.
-    pub(crate) fn bursts(&self, rung: usize) -> Result<Rise, Refusal> {
-        if !BURST_RUNGS.contains(&rung) {
-            return Err(Refusal::Sparse);
-        }
-        let basis = self.shown_basis(rung);
-        bursts::judge(rung, basis, &self.series(rung, RING, basis).ok_or(Refusal::Sparse)?)
-    }
-
     /// Whether most of a rise would be left if each request that came to run beside the former ones held as much as
     /// requests may hold outside the KV cache. Where their number itself rises steadily a short window tells nothing: a
     /// counter that comes late lacks what each of them took since.
     fn outgrows_requests(&self, rise: &Rise) -> Result<(), Refusal> {
-        let Some(series) = self.ladder.running(rise.rung, RING) else { return Ok(()) };
-        let grown = 0.75 * rise.line.slope * (rise.until - rise.from);
-        let is_taken = rise_mib(&series).abs() * REQUEST_MIB > REQUEST_SHARE * grown;
-        let is_followed = rise.rung <= YOUNG_RUNG && trend_z(series.values()) > CONSTANT_Z;
+        let Some(running) = self.ladder.running(rise.rung, RING) else { return Ok(()) };
+        let is_taken = requests_take(rise, rise_mib(&running).abs());
+        let is_followed = rise.rung <= YOUNG_RUNG && trend_z(running.values()) > CONSTANT_Z;
         if is_taken || is_followed { Err(Refusal::Uneven) } else { Ok(()) }
     }
 
@@ -300,6 +298,10 @@ impl Scene<'_> {
 
     /// Whether the newer half of what a rung keeps still rises at a good part of the pace.
     pub(crate) fn goes_on(&self, rise: &Rise) -> bool {
+        if let Clock::Work(PerWork { each, .. }) = rise.clock {
+            let newest = self.past(rise.rung, rise.basis, GROWTH_SLOTS);
+            return newest.is_some_and(|newest| self.work.goes_on(rise.rung, &each, &newest, GOING_SHARE));
+        }
         self.past(rise.rung, rise.basis, GROWTH_SLOTS).is_some_and(|past| {
             let newer = past.slice(past.len() / 2..past.len());
             least_squares(&newer) >= GOING_SHARE * rise.line.slope
@@ -318,7 +320,10 @@ impl Scene<'_> {
             let is_tide = is_blind && rise.rung <= YOUNG_RUNG && self.has_been_there(rise);
             let is_short =
                 rise.rung < self.account.threshold().leak && !(is_blind && self.outgrows_warm_up(rise));
-            let may_settle = is_blind && self.may_settle(rise) && !self.outgrows_warm_up(rise);
+            let may_settle = is_blind
+                && rise.clock != Clock::Bursts
+                && self.may_settle(rise)
+                && !self.outgrows_warm_up(rise);
             (is_tide || is_short || may_settle || !self.is_beyond_chance(rise)).then_some(Reserve::TooShort)
         })
     }
@@ -409,6 +414,11 @@ impl Scene<'_> {
         }
         (warm && !self.explainer.peaked_since(begun)).then_some(found)
     }
+}
+
+/// Whether so many more requests may make up too much of a rise.
+fn requests_take(rise: &Rise, more: f64) -> bool {
+    more * REQUEST_MIB > REQUEST_SHARE * 0.75 * rise.line.slope * (rise.until - rise.from)
 }
 
 /// The slowest leak that the windows filled so far would have shown, in MiB a second, and the seconds of the window that

@@ -5,6 +5,7 @@ use ebbtide_core::{Absent, ByteRate, Bytes, EventKind, SignedBytes};
 use crate::explain::Account;
 use crate::rise::Clock;
 use crate::scene::Reserve;
+use crate::work::{PerWork, Unit};
 
 /// A duration in the largest unit that keeps two figures.
 pub(crate) fn duration(seconds: f64) -> String {
@@ -28,10 +29,25 @@ pub(crate) fn leak(rate: ByteRate, lasted_s: f64, grown: Bytes, account: Account
     let lasted = duration(lasted_s);
     match clock {
         Clock::Time => format!("Rising {rate} for {lasted}{load}, {grown} so far: {ruled_out}."),
+        Clock::Work(work) => {
+            format!("Leaks {} for {lasted}, {grown} so far, whatever the load: {ruled_out}.", per_work(&work))
+        }
         Clock::Bursts => format!(
             "Rising in bursts for {lasted}{load}, {rate} on average and {grown} so far, of which none came back: {ruled_out}."
         ),
     }
+}
+
+/// An amount with its band for so many pieces of work, the fewest thousands with which it is 1 MiB or more.
+fn per_work(work: &PerWork) -> String {
+    let unit = match work.unit {
+        Unit::Requests => "requests",
+        Unit::Tokens => "tokens",
+    };
+    let thousands = [("1,000", 1e3), ("million", 1e6)];
+    let (many, times) = thousands[usize::from(work.each.slope * 1e3 < 1.0)];
+    let [each, low, high] = [work.each.slope, work.each.low, work.each.high].map(|mib| mib * times);
+    format!("{each:.1} MiB ({:.1} to {high:.1}) with each {many} {unit}", low.max(0.0))
 }
 
 /// What would settle whether it is a leak.

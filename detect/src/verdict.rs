@@ -111,11 +111,7 @@ impl Verdict {
             return None;
         }
         // Where a window four times as long says leak, the short one adds nothing.
-        let judged = if self.leak.stands_from(rung + 2) {
-            None
-        } else {
-            scene.unexplained(rung).or_else(|_| scene.bursts(rung)).ok()
-        };
+        let judged = if self.leak.stands_from(rung + 2) { None } else { scene.suspect(rung) };
         let Some(rise) = judged else {
             self.miss_leak(scene, rung);
             return None;

@@ -1,6 +1,10 @@
 //! Leaks that keep pace with something else than time: what is said of them, and what is said of their likenesses.
 
-use crate::golden::{History, quiet, told};
+use std::f64::consts::TAU;
+
+use ebbtide_detect::Load;
+
+use crate::golden::{History, load, quiet, told};
 
 /// Uneven heights at uneven times, ten in four hours, in seconds and MiB.
 const BURSTS: [(f64, f64); 16] = [
@@ -26,11 +30,35 @@ fn in_bursts(at: f64) -> f64 {
     30_000.0 + BURSTS.iter().filter(|(when, _)| at >= *when).map(|(_, height)| height).sum::<f64>()
 }
 
+/// Requests finished by then, 1.2 a second in the middle of a day that begins at noon: ever fewer until midnight.
+fn finished(at: f64) -> f64 {
+    let day = 86_400.0;
+    at + 0.8 * day / TAU * (TAU * at / day).sin()
+}
+
+/// Each request holds KV cache for a while; what comes and goes is told.
+fn tide(at: f64) -> f64 {
+    1000.0 * (at / 90.0).fract()
+}
+
+fn serving(at: f64) -> Load {
+    Load { served: Ok(finished(at) as u64), ..load(tide(at), 8000.0, 8) }
+}
+
 #[test]
 fn clocks_in_words() {
     let hours = |used| History { seconds: 8 * 3600, interval: 10, ..quiet(used) };
     let all = [
         told("a leak in bursts", &hours(&in_bursts)),
+        told(
+            "a leak with each request, towards the night",
+            &History { load: &serving, ..hours(&|at| 30_000.0 + tide(at) + 0.015 * finished(at)) },
+        ),
+        told(
+            "a leak over time, towards the night",
+            &History { load: &serving, ..hours(&|at| 30_000.0 + tide(at) + 0.02 * at) },
+        ),
+        told("no leak, towards the night", &History { load: &serving, ..hours(&|at| 30_000.0 + tide(at)) }),
         told("bursts that come back", &hours(&|at| in_bursts(at.rem_euclid(7200.0) + 1800.0))),
     ];
     insta::assert_snapshot!(all.join("\n"));
