@@ -10,7 +10,7 @@ const ERRORS: f64 = 4.0;
 /// A rise that keeps its pace looks bent by so many standard errors one time in twenty, and is then called later.
 const BENT_ERRORS: f64 = 1.64;
 /// Values that driver and allocator round to 2 MiB are off by 2 / sqrt(12) of it at least.
-const ROUNDING_MIB: f64 = 0.58;
+pub(crate) const ROUNDING_MIB: f64 = 0.58;
 /// From this share on a rise keeps its pace.
 const STRAIGHT: f64 = 0.9;
 

@@ -1,7 +1,9 @@
 //! Is this a steady rise? One window of blocks against a chain of tests, each of which kills one impostor.
 
 use crate::explain::Basis;
-use crate::trend::{Line, Series, least_squares, mean, noise, theil_sen, trend_z};
+use crate::ladder::RING;
+use crate::levelling::ROUNDING_MIB;
+use crate::trend::{Line, Series, Z80, least_squares, mean, noise, theil_sen, trend_z};
 use crate::work::PerWork;
 
 /// How strict the chain is.
@@ -54,6 +56,9 @@ pub(crate) const GROWTH: Strictness = Strictness {
     may_be_uneven: true,
     trend_z: 3.5,
 };
+
+/// The most that neighbouring blocks are believed to correlate: beyond it their line is that of a random walk.
+const MOST_CORRELATED: f64 = 0.9;
 
 /// Upward less downward steps, in standard deviations of a fair coin: nearly all go up.
 const ONE_SIDED_Z: f64 = 3.0;
@@ -158,12 +163,41 @@ pub(crate) fn drawn(rung: usize, basis: Basis, series: &Series, z: f64) -> Rise 
     Rise {
         rung,
         basis,
-        line: theil_sen(series),
+        line: late_line(series),
         from: times[0],
         until: times[times.len() - 1],
         z,
         noise: noise(series.values()),
         clock: Clock::Time,
+    }
+}
+
+/// The line through a window without its first quarter, which may reach back to before the onset. Its band is that of
+/// exchangeable blocks, widened by how much their neighbours agree, and no narrower than rounding allows.
+fn late_line(series: &Series) -> Line {
+    let late = series.slice(series.len() / 4..series.len());
+    let (times, count) = (late.times(), late.len() as f64);
+    let line = theil_sen(&late);
+    let mut rest = [0.0; RING];
+    for (rest, (at, x)) in rest.iter_mut().zip(times.iter().zip(late.values())) {
+        *rest = x - line.at(*at);
+    }
+    let rest = &mut rest[..late.len()];
+    let middle = mean(rest);
+    rest.iter_mut().for_each(|x| *x -= middle);
+    let squares: f64 = rest.iter().map(|x| x * x).sum();
+    let neighbours: f64 = rest.windows(2).map(|pair| pair[0] * pair[1]).sum();
+    // So many values of which neighbours correlate tell as much as n (1 - r) / (1 + r) that do not.
+    let r = if squares > 0.0 { (neighbours / squares).clamp(0.0, MOST_CORRELATED) } else { 0.0 };
+    let wider = ((1.0 + r) / (1.0 - r)).sqrt();
+    // The standard error of a least-squares slope over n evenly spaced values.
+    let deviation = (squares / (count - 2.0)).sqrt().max(ROUNDING_MIB);
+    let span = times.last().map_or(0.0, |until| until - times[0]);
+    let least = Z80 * deviation * (12.0 / count).sqrt() / span * wider;
+    Line {
+        low: line.slope - ((line.slope - line.low) * wider).max(least),
+        high: line.slope + ((line.high - line.slope) * wider).max(least),
+        ..line
     }
 }
 
@@ -231,7 +265,6 @@ fn drift_t(series: &Series) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ladder::RING;
 
     fn window(shape: impl Fn(f64) -> f64) -> Series {
         let mut series = Series::new();

@@ -9,7 +9,7 @@ const PAIRS: usize = RING * (RING - 1) / 2;
 /// Pairs of values in half of it.
 const HALF_PAIRS: usize = RING / 2 * (RING / 2 - 1) / 2;
 /// Half-width of a two-sided 80 % band of the normal distribution, in standard deviations.
-const Z80: f64 = 1.2816;
+pub(crate) const Z80: f64 = 1.2816;
 
 /// At most one ring of values with their times; times rise.
 #[derive(Debug, Clone, Copy)]
