@@ -174,7 +174,7 @@ pub(crate) fn drawn(rung: usize, basis: Basis, series: &Series, z: f64) -> Rise 
 
 /// The line through a window without its first quarter, which may reach back to before the onset. Its band is that of
 /// exchangeable blocks, widened by how much their neighbours agree, and no narrower than rounding allows.
-fn late_line(series: &Series) -> Line {
+pub(crate) fn late_line(series: &Series) -> Line {
     let late = series.slice(series.len() / 4..series.len());
     let (times, count) = (late.times(), late.len() as f64);
     let line = theil_sen(&late);

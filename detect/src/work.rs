@@ -7,7 +7,7 @@
 use ebbtide_core::Reading;
 
 use crate::ladder::{Closed, RING};
-use crate::rise::{Clock, Refusal, Rise};
+use crate::rise::{Clock, Refusal, Rise, late_line};
 use crate::trend::{Line, Series, mean, noise, theil_sen, trend_z};
 
 /// Rungs on which work is kept, windows of 34 min to 18 h: in less time the load hardly changes, so the clock on the
@@ -142,7 +142,7 @@ impl WorkClock {
         Ok(Rise {
             rung: rise.rung,
             basis: rise.basis,
-            line: theil_sen(over_time),
+            line: late_line(over_time),
             from: times[0],
             until: times[times.len() - 1],
             z: trend_z(x),
