@@ -29,6 +29,11 @@ pub(crate) fn rss_mib() -> f64 {
     field("/proc/self/status", "VmRSS:").unwrap() as f64 / 1024.0
 }
 
+/// Waits for what was written, by whomever: reads that are timed would stand in the same queue.
+pub(crate) fn settle() {
+    rustix::fs::sync();
+}
+
 /// Takes a file out of the page cache.
 pub(crate) fn forget(path: &Path) {
     let file = std::fs::File::open(path).unwrap();
