@@ -104,7 +104,7 @@ impl Rung {
 
     /// Keeps a block that has ended; gives its place.
     fn push(&mut self, ended: &Filling) -> usize {
-        let (place, block) = (self.next, &ended.block);
+        let (place, block) = (self.next % RING, &ended.block);
         let is_highest_lost = self.len == RING && self.heights[place][CEIL] >= self.highest;
         self.at[place] = block.at;
         let residual = block.kv.map_or(f32::NAN, |kv| kv.residual);
@@ -125,7 +125,7 @@ impl Rung {
 
     /// Where the `i`th newest block lies.
     const fn place(&self, i: usize) -> usize {
-        (self.next + RING - 1 - i) % RING
+        self.next.wrapping_sub(i + 1) % RING
     }
 
     /// Takes a part of the block that grows. `is_choosing`: the calm residual comes from the calmer part.
@@ -193,10 +193,28 @@ fn in_order<T: Copy + Default>(ring: &[T; RING], oldest: usize) -> [T; RING] {
     ordered
 }
 
-/// The first `count` values, unless one of them is absent.
-fn present(values: &[f32; RING], count: usize) -> Option<[f64; RING]> {
-    let is_absent = values[..count].iter().fold(false, |absent, value| absent | value.is_nan());
-    (!is_absent).then(|| values.map(f64::from))
+/// Whether none of the values is absent.
+fn is_present(values: &[f32]) -> bool {
+    !values.iter().fold(false, |absent, value| absent | value.is_nan())
+}
+
+/// How far [`rough_noise`] may be off, in MiB: heights up to 1 TiB are read to 1/16 MiB.
+const ROUGHNESS: f32 = 0.25;
+
+/// The noise of a full window in single precision, four values at a time.
+fn rough_noise(values: &[f32; RING]) -> f32 {
+    let mut squares = [0.0_f32; 4];
+    let bends = values.windows(3).map(|w| (w[2] - w[1]) - (w[1] - w[0]));
+    let mut all = [0.0_f32; RING];
+    for (place, bend) in all.iter_mut().zip(bends) {
+        *place = bend * bend;
+    }
+    for four in all.chunks_exact(4) {
+        for (sum, square) in squares.iter_mut().zip(four) {
+            *sum += square;
+        }
+    }
+    (squares.iter().sum::<f32>() / (6 * (RING - 2)) as f32).sqrt()
 }
 
 /// Whether values surely rise by less than this from the first to the last quarter; not where any there is NaN.
@@ -339,8 +357,9 @@ impl Ladder {
     /// the quantity or fewer than five in eight are filled.
     pub(crate) fn series(&self, rung: usize, slots: usize, basis: Basis) -> Option<Series> {
         let count = self.filled(rung, slots)?;
-        let oldest = self.rungs[rung].place(count - 1);
-        Some(Series::of(in_order(&self.rungs[rung].at, oldest), self.values(rung, count, basis)?, count))
+        let values = self.kept(rung, count, basis).filter(|values| is_present(&values[..count]))?;
+        let rung = &self.rungs[rung];
+        Some(Series::of(in_order(&rung.at, rung.place(count - 1)), values.map(f64::from), count))
     }
 
     /// The times of the first and the last block of a window, where [`Self::series`] would give it.
@@ -355,14 +374,16 @@ impl Ladder {
         let count = self.filled(rung, slots)?;
         let oldest = self.rungs[rung].place(count - 1);
         let counters = &self.counters.as_ref()?[rung];
-        let running = present(&in_order(&counters.running, oldest), count)?;
-        Some(Series::of(in_order(&self.rungs[rung].at, oldest), running, count))
+        let running = in_order(&counters.running, oldest);
+        let at = in_order(&self.rungs[rung].at, oldest);
+        is_present(&running[..count]).then(|| Series::of(at, running.map(f64::from), count))
     }
 
     /// The noise of one quantity over a window, as [`Self::series`] gives it.
     pub(crate) fn noise(&self, rung: usize, basis: Basis) -> Option<f64> {
         let count = self.filled(rung, RING)?;
-        Some(noise(&self.values(rung, count, basis)?[..count]))
+        let values = self.kept(rung, count, basis).filter(|values| is_present(&values[..count]))?;
+        Some(noise(&values.map(f64::from)[..count]))
     }
 
     /// Whether a window is filled with blocks that have a quantity, so that [`Self::series`] gives it.
@@ -376,9 +397,17 @@ impl Ladder {
         })
     }
 
-    /// One quantity of the `count` newest blocks, oldest first; nothing where one of them lacks it.
-    fn values(&self, rung: usize, count: usize, basis: Basis) -> Option<[f64; RING]> {
-        present(&self.kept(rung, count, basis)?, count)
+    /// Whether the residual is less noisy in the calmest seconds of blocks than over all of them.
+    pub(crate) fn is_calm_quieter(&self, rung: usize) -> bool {
+        let rough = |basis| self.unbroken(rung, basis).map(|values| rough_noise(&values));
+        match rough(Basis::CalmResidual).zip(rough(Basis::Residual)) {
+            Some((calm, mean)) if calm + ROUGHNESS < mean => true,
+            Some((calm, mean)) if mean + ROUGHNESS < calm => false,
+            _ => {
+                let noise = |basis| self.noise(rung, basis);
+                noise(Basis::CalmResidual).zip(noise(Basis::Residual)).is_some_and(|(calm, mean)| calm < mean)
+            }
+        }
     }
 
     /// Looks at the rises of so many slots, a multiple of four; nothing where one of them is empty.

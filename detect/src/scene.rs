@@ -214,9 +214,7 @@ impl Scene<'_> {
 
     /// The residual that a late counter disturbs less.
     fn quieter_residual(&self, rung: usize) -> Basis {
-        let noise = |basis| self.ladder.noise(rung, basis);
-        let is_calm_quieter = !self.account.is_exact()
-            && noise(Basis::CalmResidual).zip(noise(Basis::Residual)).is_some_and(|(calm, mean)| calm < mean);
+        let is_calm_quieter = !self.account.is_exact() && self.ladder.is_calm_quieter(rung);
         if is_calm_quieter { Basis::CalmResidual } else { Basis::Residual }
     }
 
