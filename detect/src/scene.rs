@@ -319,7 +319,7 @@ impl Scene<'_> {
             let is_short =
                 rise.rung < self.account.threshold().leak && !(is_blind && self.outgrows_warm_up(rise));
             let may_settle = is_blind
-                && rise.clock != Clock::Bursts
+                && rise.clock == Clock::Time
                 && self.may_settle(rise)
                 && !self.outgrows_warm_up(rise);
             (is_tide || is_short || may_settle || !self.is_beyond_chance(rise)).then_some(Reserve::TooShort)

@@ -13,63 +13,63 @@ use ebbtide_probe::engine::{Quantities, Tables};
 use proptest::prelude::*;
 
 /// Page, path, and what is read on it: engine, what used means, the cache (used + cached / pool, tokens a unit),
-/// its fill, requests (running + waiting), and what else is told.
+/// its fill, requests (running + waiting), what else is told, the work done, and the allocator.
 // tidy: table
 const READ: [(&str, &str, &str); 28] = [
     (
         "vllm-0.6.6.post1.prom",
         "/metrics",
-        "vLLM [V0, up to 0.10] Referenced block 11261 + - / 27284 x16 fill 0.4127 requests 14 + 3 model meta-llama/Llama-3.1-8B-Instruct share 0.9 kv auto",
+        "vLLM [V0, up to 0.10] Referenced block 11261 + - / 27284 x16 fill 0.4127 requests 14 + 3 model meta-llama/Llama-3.1-8B-Instruct share 0.9 kv auto served 400 tokens 2246038",
     ),
     (
         "vllm-0.8.5.prom",
         "/metrics",
-        "vLLM [V1, 0.8.0 to 0.9.1] Referenced fill 0.2874 requests 21 + 0 model meta-llama/Llama-3.1-8B-Instruct share 0.9 kv auto",
+        "vLLM [V1, 0.8.0 to 0.9.1] Referenced fill 0.2874 requests 21 + 0 model meta-llama/Llama-3.1-8B-Instruct share 0.9 kv auto served 402 tokens 2246038",
     ),
     (
         "vllm-0.10.2.prom",
         "/metrics",
-        "vLLM [0.9.2 and later] Referenced block 7841 + - / 27284 x16 fill 0.2874 requests 21 + 0 model meta-llama/Llama-3.1-8B-Instruct share 0.9 kv auto",
+        "vLLM [0.9.2 and later] Referenced block 7841 + - / 27284 x16 fill 0.2874 requests 21 + 0 model meta-llama/Llama-3.1-8B-Instruct share 0.9 kv auto served 402 tokens 2246038",
     ),
     (
         "vllm-0.14.1.prom",
         "/metrics",
-        "vLLM [0.9.2 and later] Referenced block 18504 + - / 54568 x16 fill 0.3391 requests 42 + 1 model meta-llama/Llama-3.1-8B-Instruct awake share 0.9 kv fp8",
+        "vLLM [0.9.2 and later] Referenced block 18504 + - / 54568 x16 fill 0.3391 requests 42 + 1 model meta-llama/Llama-3.1-8B-Instruct awake share 0.9 kv fp8 served 402 tokens 2246038",
     ),
     (
         "vllm-0.33.0.prom",
         "/metrics",
-        "vLLM [0.9.2 and later] Referenced block 11448 + - / 27740 x16 fill 0.4127 requests 42 + 3 model meta-llama/Llama-3.1-8B-Instruct awake share 0.92 kv auto offloaded 3489660928",
+        "vLLM [0.9.2 and later] Referenced block 11448 + - / 27740 x16 fill 0.4127 requests 42 + 3 model meta-llama/Llama-3.1-8B-Instruct awake share 0.92 kv auto offloaded 3489660928 served 402 tokens 2246038",
     ),
     (
         "vllm-0.33.0-dp2-hybrid.prom",
         "/metrics",
-        "vLLM [0.9.2 and later] Referenced block 14280 + - / 137312 x16 fill 0.1040 requests 19 + 0 model openai/gpt-oss-20b awake share 0.92 kv auto ranks 2",
+        "vLLM [0.9.2 and later] Referenced block 14280 + - / 137312 x16 fill 0.1040 requests 19 + 0 model openai/gpt-oss-20b awake share 0.92 kv auto ranks 2 served 804 tokens 4492076",
     ),
     (
         "aphrodite-0.24.1.prom",
         "/metrics",
-        "Aphrodite [0.24] Referenced block 6105 + - / 27740 x16 fill 0.2201 requests 6 + 0 model mistralai/Mistral-Nemo-Instruct-2407 awake share 0.92 kv auto",
+        "Aphrodite [0.24] Referenced block 6105 + - / 27740 x16 fill 0.2201 requests 6 + 0 model mistralai/Mistral-Nemo-Instruct-2407 awake share 0.92 kv auto served 402 tokens 2246038",
     ),
     (
         "ray-serve-llm-2.60.0.prom",
         "/metrics",
-        "Ray Serve LLM (vLLM) [Ray 2.60 with vLLM 0.9.2 and later] Referenced block 2828 + - / 91234 x16 fill 0.0310 requests 3 + 0 model qwen-0.5b share 0.9 kv auto",
+        "Ray Serve LLM (vLLM) [Ray 2.60 with vLLM 0.9.2 and later] Referenced block 2828 + - / 91234 x16 fill 0.0310 requests 3 + 0 model qwen-0.5b share 0.9 kv auto served - tokens 108331",
     ),
     (
         "sglang-0.4.6.post5.prom",
         "/metrics",
-        "SGLang [up to 0.5.6] Referenced token 61203 + - / - x1 fill 0.1600 requests 18 + 0 model Qwen/Qwen3-8B role Both",
+        "SGLang [up to 0.5.6] Referenced token 61203 + - / - x1 fill 0.1600 requests 18 + 0 model Qwen/Qwen3-8B role Both served 402 tokens 2246109",
     ),
     (
         "sglang-0.5.9.prom",
         "/metrics",
-        "SGLang [0.5.7 to 0.5.10] Referenced token 61203 + - / 386512 x1 fill 0.1583 requests 18 + 0 model Qwen/Qwen3-8B role Both",
+        "SGLang [0.5.7 to 0.5.10] Referenced token 61203 + - / 386512 x1 fill 0.1583 requests 18 + 0 model Qwen/Qwen3-8B role Both served 402 tokens 2246109",
     ),
     (
         "sglang-0.5.23.prom",
         "/metrics",
-        "SGLang [0.5.11 and later] Referenced token 61203 + 85290 / 386512 x1 fill 0.1583 requests 18 + 0 model Qwen/Qwen3-8B role Both bytes 9024690790 + 12576440330 / 56993142276 weights 16396037652 graphs 1449551462",
+        "SGLang [0.5.11 and later] Referenced token 61203 + 85290 / 386512 x1 fill 0.1583 requests 18 + 0 model Qwen/Qwen3-8B role Both bytes 9024690790 + 12576440330 / 56993142276 weights 16396037652 graphs 1449551462 served 402 tokens 2246109",
     ),
     (
         "sglang-server_info-0.5.23.json",
@@ -79,9 +79,13 @@ const READ: [(&str, &str, &str); 28] = [
     (
         "llamacpp-b4753-2025-02.prom",
         "/metrics",
-        "llama.cpp [up to mid 2025, and ik_llama.cpp] ReferencedAndCached token 13512 + - / - x1 fill 0.4124 requests 2 + 0",
+        "llama.cpp [up to mid 2025, and ik_llama.cpp] ReferencedAndCached token 13512 + - / - x1 fill 0.4124 requests 2 + 0 served - tokens 2246038",
     ),
-    ("llamacpp-2026.prom", "/metrics", "llama.cpp [since mid 2025] ReferencedAndCached requests 2 + 0"),
+    (
+        "llamacpp-2026.prom",
+        "/metrics",
+        "llama.cpp [since mid 2025] ReferencedAndCached requests 2 + 0 served - tokens 2246038",
+    ),
     (
         "llamacpp-slots-2026.json",
         "/slots",
@@ -100,12 +104,12 @@ const READ: [(&str, &str, &str); 28] = [
     (
         "tgi-3.3.6-dev0.prom",
         "/metrics",
-        "Text Generation Inference [3.3] Reserved token 31488 + - / 389152 x1 fill 0.0809 requests 11 + 2",
+        "Text Generation Inference [3.3] Reserved token 31488 + - / 389152 x1 fill 0.0809 requests 11 + 2 served 402 tokens 253276",
     ),
     (
         "trtllm-serve-2026-09.prom",
         "/prometheus/metrics",
-        "TensorRT-LLM [trtllm-serve, 2026] Unknown block 3767 + - / 13402 x32 fill 0.2811 requests 12 + 0 model llama-3.1-8b device 73501000000",
+        "TensorRT-LLM [trtllm-serve, 2026] Unknown block 3767 + - / 13402 x32 fill 0.2811 requests 12 + 0 model llama-3.1-8b device 73501000000 served 402 tokens 2246038",
     ),
     (
         "trtllm-serve-metrics-2026.json",
@@ -120,12 +124,12 @@ const READ: [(&str, &str, &str); 28] = [
     (
         "lmdeploy-0.18.0.prom",
         "/metrics",
-        "LMDeploy [0.18] ReferencedAndCached fill 0.2710 requests 9 + 0 model internlm/internlm3-8b-instruct",
+        "LMDeploy [0.18] ReferencedAndCached fill 0.2710 requests 9 + 0 model internlm/internlm3-8b-instruct served 402 tokens 2246038",
     ),
     (
         "mistralrs-0.9.2.prom",
         "/metrics",
-        "mistral.rs [0.9] Unknown block 1312 + - / 9811 x- fill 0.1337 requests 5 + 0",
+        "mistral.rs [0.9] Unknown block 1312 + - / 9811 x- fill 0.1337 requests 5 + 0 served 402 tokens -",
     ),
     (
         "tabbyapi-v1-model-2026-08.json",
@@ -150,7 +154,7 @@ const READ: [(&str, &str, &str); 28] = [
     (
         "ebbtide-0.1.prom",
         "/metrics",
-        "ebbtide engine [0.1] Referenced block 811 + 320 / 1136 x16 fill 0.7139 requests 7 + 2 model SmolLM2-135M kv int8 bytes 1764736 + 696320 / 2471936 weights 98000000 offloaded 0",
+        "ebbtide engine [0.1] Referenced block 811 + 320 / 1136 x16 fill 0.7139 requests 7 + 2 model SmolLM2-135M kv int8 bytes 1764736 + 696320 / 2471936 weights 98000000 offloaded 0 served 5310 tokens 0 arena 2461056 of 2471936",
     ),
 ];
 
@@ -228,6 +232,12 @@ fn described(sample: &EngineSample) -> String {
             write!(text, " {name} {}", raw(bytes)).unwrap();
         }
     }
+    if sample.served.is_ok() || sample.tokens.is_ok() {
+        write!(text, " served {} tokens {}", shown(sample.served), shown(sample.tokens)).unwrap();
+    }
+    if sample.arena.is_ok() {
+        write!(text, " arena {} of {}", raw(sample.arena_used), raw(sample.arena)).unwrap();
+    }
     text
 }
 
@@ -269,7 +279,7 @@ fn pages_of_one_engine_complete_each_other() {
     whole.complete(fixture("llamacpp-props-2026.json", "/props"));
     assert_eq!(
         described(&whole.sample("test", None)),
-        "llama.cpp [since mid 2025] ReferencedAndCached token 9012 + - / 32768 x1 fill 0.2750 requests 2 + 0 model qwen3-8b awake"
+        "llama.cpp [since mid 2025] ReferencedAndCached token 9012 + - / 32768 x1 fill 0.2750 requests 2 + 0 model qwen3-8b awake served - tokens 2246038"
     );
     let mut whole = fixture("sglang-0.5.9.prom", "/metrics");
     whole.complete(fixture("sglang-server_info-0.5.23.json", "/server_info"));

@@ -10,6 +10,8 @@ use ebbtide_core::{
 use super::*;
 use crate::record::Replayer;
 
+mod pages;
+
 const MIB: u64 = 1 << 20;
 const STEP_MS: u64 = 1_000;
 

@@ -125,9 +125,12 @@ impl Quantities {
             kv_pool: pool.or_else(|_| bytes(kv.pool)),
             running: self.requests(Field::Running),
             waiting: self.requests(Field::Waiting),
+            served: self.whole(Field::Served),
+            tokens: self.tokens(),
+            arena: self.bytes(Field::ArenaBytes),
+            arena_used: self.bytes(Field::ArenaUsedBytes),
             semantics: self.semantics,
             report: Some(Arc::new(self.report(address, asleep, kv))),
-            ..EngineSample::absent(Absent::NotSupported)
         }
     }
 
@@ -154,6 +157,11 @@ impl Quantities {
             kv_type: self.kv_type.clone().ok_or(Absent::NotSupported),
             appraisal: None,
         }
+    }
+
+    /// Tokens that were read and written, where both are counted.
+    fn tokens(&self) -> Reading<u64> {
+        Ok(self.whole(Field::ReadTokens)?.saturating_add(self.whole(Field::WrittenTokens)?))
     }
 
     /// The cache in blocks where the engine counts any, else in tokens.

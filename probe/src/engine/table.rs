@@ -129,6 +129,16 @@ pub enum Field {
     Running,
     /// Requests waiting.
     Waiting,
+    /// Requests finished since the engine started.
+    Served,
+    /// Tokens of prompts read since it started.
+    ReadTokens,
+    /// Tokens written since it started.
+    WrittenTokens,
+    /// Bytes that the engine's allocator has taken from the driver.
+    ArenaBytes,
+    /// Bytes of those that are in use.
+    ArenaUsedBytes,
     /// 1 while the engine has given its memory back.
     Asleep,
     /// Bytes of weights.
