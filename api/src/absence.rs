@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use ebbtide_core::{Absent, EngineSample, GpuSample, Ledger, ProcSample, Reading};
+use ebbtide_core::{
+    Absent, DeviceMemory, EngineLedger, EngineSample, GpuSample, HostSample, Ledger, ProcSample, Reading,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::wire::Status;
@@ -82,10 +84,18 @@ impl<T> Slot for Reading<T> {
 
 type Visit<'v> = dyn FnMut(&str, &mut dyn Slot) + 'v;
 
+/// Visits the named readings of a struct. All of its fields are named, behind `beside` those that hold no reading or are
+/// visited otherwise: a field that is added to it is either named here too, or this does not compile.
+macro_rules! visit_each {
+    ($visit:expr, $at:expr, $of:expr => $name:ident { $($reading:ident),+ } beside { $($rest:ident),* }) => {
+        let $name { $($reading,)+ $($rest: _,)* } = $of;
+        $($visit(&format!("{}/{}", $at, stringify!($reading)), $reading);)+
+    };
+}
+
 /// Calls `visit` with each reading that can change from tick to tick and its JSON pointer.
 fn each_reading(status: &mut Status, visit: &mut Visit<'_>) {
-    visit("/machine/total", &mut status.machine.total);
-    visit("/machine/available", &mut status.machine.available);
+    visit_each!(visit, "/machine", &mut status.machine => HostSample { total, available } beside {});
     for (place, gpu) in status.gpus.iter_mut().enumerate() {
         let at = format!("/gpus/{place}");
         of_gpu(&at, &mut gpu.gpu, visit);
@@ -94,12 +104,12 @@ fn each_reading(status: &mut Status, visit: &mut Visit<'_>) {
 }
 
 fn of_gpu(at: &str, gpu: &mut GpuSample, visit: &mut Visit<'_>) {
-    visit(&format!("{at}/memory"), &mut gpu.memory);
+    visit_each!(visit, at, &mut *gpu => GpuSample { memory, utilization, processes }
+        beside { uuid, index, name, kind, state, holders });
     if let Ok(memory) = &mut gpu.memory {
-        visit(&format!("{at}/memory/reserved"), &mut memory.reserved);
+        visit_each!(visit, format!("{at}/memory"), memory => DeviceMemory { reserved }
+            beside { total, used, free, source });
     }
-    visit(&format!("{at}/utilization"), &mut gpu.utilization);
-    visit(&format!("{at}/processes"), &mut gpu.processes);
     let entries = gpu.processes.as_mut().map_or(&mut [][..], |list| &mut list.entries);
     for (place, process) in entries.iter_mut().enumerate() {
         of_process(&format!("{at}/processes/entries/{place}"), process, visit);
@@ -107,51 +117,22 @@ fn of_gpu(at: &str, gpu: &mut GpuSample, visit: &mut Visit<'_>) {
 }
 
 fn of_process(at: &str, process: &mut ProcSample, visit: &mut Visit<'_>) {
-    visit(&format!("{at}/memory"), &mut process.memory);
-    visit(&format!("{at}/rss"), &mut process.rss);
-    visit(&format!("{at}/host_limit"), &mut process.host_limit);
+    visit_each!(visit, at, &mut *process => ProcSample { memory, rss, host_limit }
+        beside { key, kinds, liveness, info, engine });
     if let Some(engine) = &mut process.engine {
-        of_engine(&format!("{at}/engine"), engine, visit);
+        visit_each!(visit, format!("{at}/engine"), engine => EngineSample {
+            kv_used, kv_cached, kv_pool, running, waiting, served, tokens, arena, arena_used
+        } beside { semantics, report });
     }
 }
 
-fn of_engine(at: &str, engine: &mut EngineSample, visit: &mut Visit<'_>) {
-    let readings: [(&str, &mut dyn Slot); 9] = [
-        ("kv_used", &mut engine.kv_used),
-        ("kv_cached", &mut engine.kv_cached),
-        ("kv_pool", &mut engine.kv_pool),
-        ("running", &mut engine.running),
-        ("waiting", &mut engine.waiting),
-        ("served", &mut engine.served),
-        ("tokens", &mut engine.tokens),
-        ("arena", &mut engine.arena),
-        ("arena_used", &mut engine.arena_used),
-    ];
-    readings.into_iter().for_each(|(name, reading)| visit(&format!("{at}/{name}"), reading));
-}
-
 fn of_ledger(at: &str, ledger: &mut Ledger, visit: &mut Visit<'_>) {
-    let readings: [(&str, &mut dyn Slot); 5] = [
-        ("total", &mut ledger.total),
-        ("free", &mut ledger.free),
-        ("driver_reserved", &mut ledger.driver_reserved),
-        ("processes", &mut ledger.processes),
-        ("unattributed", &mut ledger.unattributed),
-    ];
-    readings.into_iter().for_each(|(name, reading)| visit(&format!("{at}/{name}"), reading));
+    visit_each!(visit, at, &mut *ledger => Ledger { total, free, driver_reserved, processes, unattributed }
+        beside { tick, missing, engines });
     for (place, engine) in ledger.engines.iter_mut().enumerate() {
-        let readings: [(&str, &mut dyn Slot); 7] = [
-            ("vram", &mut engine.vram),
-            ("weights", &mut engine.weights),
-            ("pool", &mut engine.pool),
-            ("used", &mut engine.used),
-            ("spare", &mut engine.spare),
-            ("cached", &mut engine.cached),
-            ("idle", &mut engine.idle),
-        ];
-        let at = format!("{at}/engines/{place}");
-        readings.into_iter().for_each(|(name, reading)| visit(&format!("{at}/{name}"), reading));
-        visit(&format!("{at}/remainder"), &mut engine.remainder);
+        visit_each!(visit, format!("{at}/engines/{place}"), engine => EngineLedger {
+            vram, weights, pool, used, spare, cached, idle, remainder
+        } beside { key, missing });
     }
 }
 
