@@ -259,9 +259,13 @@ impl Scene<'_> {
                 self.raw(rung)?
             }
         };
-        let longer = (!self.account.is_exact()).then(|| self.past(rung + 1, rise.basis, LONG_PAST)).flatten();
-        let is_bent = longer.is_some_and(|longer| rise::slows_in_the_long_run(&longer))
-            || (self.account == Account::Unknown && self.bends(&rise));
+        let slows = |rung| {
+            self.past(rung, rise.basis, LONG_PAST).is_some_and(|longer| rise::slows_in_the_long_run(&longer))
+        };
+        let is_blind = self.account == Account::Unknown;
+        // Logarithmic growth bends within the noise of a window twice as long, too.
+        let is_bent = (!self.account.is_exact() && slows(rung + 1))
+            || (is_blind && (slows(rung + 2) || self.bends(&rise)));
         if is_bent { Err(Refusal::Slowing) } else { Ok(rise) }
     }
 
