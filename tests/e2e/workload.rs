@@ -147,6 +147,37 @@ fn a_demo_that_is_stopped_leaves_nothing_behind() {
     assert_eq!(fs::read_dir(world.path("tmp")).unwrap().count(), 0, "a directory is left");
 }
 
+/// The command and what it prints, as `document` shows them.
+fn sample(document: &str) -> (Vec<String>, String) {
+    let (_, shown) = document.split_once("```console\n$ ebbtide engine ").unwrap();
+    let (command, printed) = shown.split_once('\n').unwrap();
+    // A shell's quotes: what is between two of them is one argument.
+    let arguments = command.split('"').enumerate().flat_map(|(part, text)| match part % 2 {
+        0 => text.split_whitespace().map(str::to_owned).collect(),
+        _ => vec![text.to_owned()],
+    });
+    (arguments.collect(), printed.split_once("```").unwrap().0.to_owned())
+}
+
+#[test]
+fn the_sample_in_the_documents_is_what_the_model_says_with_any_kernels() {
+    let world = World::new();
+    let (readme, page) = (include_str!("../../README.md"), include_str!("../../docs/engine.md"));
+    let (arguments, shown) = sample(readme);
+    assert_eq!(sample(page), (arguments.clone(), shown.clone()));
+    let arguments: Vec<&str> =
+        std::iter::once("engine").chain(arguments.iter().map(String::as_str)).collect();
+    let mut tiers = 0;
+    for tier in ["scalar", "avx2", "avx512"] {
+        let output = world.ebbtide(&arguments).env("EBBTIDE_KERNELS", tier).output().unwrap();
+        if output.status.success() {
+            tiers += 1;
+            assert_eq!(stdout(&output), shown, "{tier}");
+        }
+    }
+    assert!(tiers > 0, "plain Rust is everywhere");
+}
+
 /// The only child of process `pid`.
 fn engine_of(pid: u32) -> u32 {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
