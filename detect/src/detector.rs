@@ -250,14 +250,13 @@ impl Detector {
         let drawing =
             Drawing { cause: &cause, claims, was_imminent: self.findings.is_open(FindingKind::Imminent) };
         let scene = terms.over(&self.ladder, &self.explainer, &self.work);
-        let report = report::draw(&self.series, &scene, &self.now_of(last), drawing);
-        let grew = self.report.as_ref().and_then(Report::grew_since);
+        let (report, wanted) = report::draw(&self.series, &scene, &self.now_of(last), drawing);
+        let grew = self.report.and_then(|report| report.grew_since);
         if let Some(since) = grew.filter(|_| report.as_ref().is_none_or(|report| report.diagnosis.is_none()))
         {
             let grew_s = (last.tick.at.0 - since.0) as f64 / 1000.0;
             self.level = Some(Level { since: last.tick, grew_s, height: last.value });
         }
-        let wanted = report.as_ref().map_or_else(Vec::new, |report| report.findings.clone());
         self.report = report;
         self.findings.sync(wanted, last.tick.at)
     }

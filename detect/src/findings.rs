@@ -19,9 +19,14 @@ struct Open {
 }
 
 impl Findings {
+    /// The open one of that kind, as it was drawn up last.
+    pub(crate) fn open(&self, kind: FindingKind) -> Option<&Finding> {
+        self.open.iter().map(|open| &open.finding).find(|finding| finding.key.kind == kind)
+    }
+
     /// Whether one of that kind is open.
     pub(crate) fn is_open(&self, kind: FindingKind) -> bool {
-        self.open.iter().any(|open| open.finding.key.kind == kind)
+        self.open(kind).is_some()
     }
 
     /// Makes exactly the wanted findings open. What closes comes before what opens, so that a growth that turns out

@@ -75,7 +75,7 @@ impl Now {
 }
 
 /// What the standing cause comes to.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Report {
     /// When memory runs out.
     pub(crate) forecast: Option<Forecast>,
@@ -85,20 +85,10 @@ pub(crate) struct Report {
     pub(crate) diagnosis: Option<Diagnosis>,
     /// How fast it grows.
     pub(crate) band: Option<RateBand>,
-    /// One sentence of the cause.
-    pub(crate) summary: String,
-    /// What the cause rests on.
-    pub(crate) evidence: Vec<Evidence>,
-    /// The findings that shall be open.
-    pub(crate) findings: Vec<Finding>,
-}
-
-impl Report {
+    /// The finding that leads, whose sentence and evidence are those of the cause.
+    pub(crate) lead: FindingKind,
     /// Since when memory has grown, if growth or less is what stands.
-    pub(crate) fn grew_since(&self) -> Option<Ts> {
-        let lead = self.findings.first().filter(|finding| finding.key.kind == FindingKind::Growth)?;
-        lead.onset_at
-    }
+    pub(crate) grew_since: Option<Ts>,
 }
 
 /// What a report is drawn up from.
@@ -111,8 +101,13 @@ pub(crate) struct Drawing<'a> {
     pub(crate) was_imminent: bool,
 }
 
-/// Draws up what stands; nothing where all is calm.
-pub(crate) fn draw(series: &SeriesRef, scene: &Scene<'_>, now: &Now, drawing: Drawing<'_>) -> Option<Report> {
+/// Draws up what stands, nothing where all is calm, and the findings that shall be open for it, the leading one first.
+pub(crate) fn draw(
+    series: &SeriesRef,
+    scene: &Scene<'_>,
+    now: &Now,
+    drawing: Drawing<'_>,
+) -> (Option<Report>, Vec<Finding>) {
     let Drawing { cause, claims, was_imminent } = drawing;
     let author = Author { series, scene, now };
     let (rise, mut findings) = match cause {
@@ -139,15 +134,18 @@ pub(crate) fn draw(series: &SeriesRef, scene: &Scene<'_>, now: &Now, drawing: Dr
     }
     findings.extend(claims.into_iter().map(|claim| author.claim(claim)));
     findings.sort_by_key(|finding| rank(finding.key.kind));
-    let lead = findings.first()?;
-    let (summary, evidence) = (lead.summary.clone(), lead.evidence.clone());
+    let Some(Finding { key: FindingKey { kind: lead, .. }, onset_at, .. }) = findings.first() else {
+        return (None, findings);
+    };
     let runs_out = findings.iter().any(|finding| finding.key.kind == FindingKind::Imminent);
-    let diagnosis = lead.key.kind.is_cause().then(|| match diagnosis(lead.key.kind, cause) {
+    let diagnosis = lead.is_cause().then(|| match diagnosis(*lead, cause) {
         // What takes the last of the room is no warm-up any more.
         Diagnosis::WarmingUp if runs_out => Diagnosis::Growth,
         diagnosis => diagnosis,
     });
-    Some(Report { forecast, cause: cause.kind(), diagnosis, band, summary, evidence, findings })
+    let grew_since = onset_at.filter(|_| *lead == FindingKind::Growth);
+    let report = Report { forecast, cause: cause.kind(), diagnosis, band, lead: *lead, grew_since };
+    (Some(report), findings)
 }
 
 /// Which finding leads: the surest causes first, forecasts last.

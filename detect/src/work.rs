@@ -200,16 +200,7 @@ pub(crate) struct Window {
 /// The line through a window that is straight within its noise.
 fn straight(series: &Series) -> Result<Line, Refusal> {
     let (work, x) = (series.times(), series.values());
-    let line = theil_sen(series);
-    let rise = line.slope * (work[work.len() - 1] - work[0]);
-    if rise < MIN_RISE {
-        return Err(Refusal::Flat);
-    }
     let noise = noise(x).max(ROUNDING_MIB);
-    let largest = x.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
-    if largest > (MAX_STEP * rise).max(2.0 * ERRORS * noise) {
-        return Err(Refusal::Stepped);
-    }
     let half = series.len() / 2;
     let (older, older_error) = slope(&series.slice(0..half), noise);
     let (newer, newer_error) = slope(&series.slice(half..series.len()), noise);
@@ -217,8 +208,23 @@ fn straight(series: &Series) -> Result<Line, Refusal> {
     if newer + error < MIN_PACE * older {
         return Err(Refusal::Slowing);
     }
-    let is_even = |slope: f64, error: f64| slope + error >= EVENNESS * line.slope;
-    if !is_even(older, older_error) || !is_even(newer, newer_error) {
+    let span = work[work.len() - 1] - work[0];
+    let is_even =
+        |slope: f64| older + older_error >= EVENNESS * slope && newer + newer_error >= EVENNESS * slope;
+    // The line is dear: where not even the least that matters is even, it need not be drawn.
+    if !is_even(MIN_RISE / span) {
+        return Err(Refusal::Uneven);
+    }
+    let line = theil_sen(series);
+    let rise = line.slope * span;
+    if rise < MIN_RISE {
+        return Err(Refusal::Flat);
+    }
+    let largest = x.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
+    if largest > (MAX_STEP * rise).max(2.0 * ERRORS * noise) {
+        return Err(Refusal::Stepped);
+    }
+    if !is_even(line.slope) {
         return Err(Refusal::Uneven);
     }
     let off = |(at, x): (f64, f64)| (x - line.at(at)).abs();

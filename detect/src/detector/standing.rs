@@ -186,8 +186,9 @@ impl Detector {
     }
 
     fn words(&self) -> (String, Vec<Evidence>) {
-        if let Some(report) = self.report.as_ref().filter(|report| report.diagnosis.is_some()) {
-            return (report.summary.clone(), report.evidence.clone());
+        let leading = self.report.filter(|report| report.diagnosis.is_some()).map(|report| report.lead);
+        if let Some(finding) = leading.and_then(|kind| self.findings.open(kind)) {
+            return (finding.summary.clone(), finding.evidence.clone());
         }
         let detectable = self.shown.detectable.ok();
         let seen = detectable.into_iter().flat_map(|(rate, over_s)| {
