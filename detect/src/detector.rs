@@ -81,9 +81,16 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// The most bytes that one series keeps: this, its ladder, what rules hold.
+    /// The most bytes that one series keeps: this, its ladder, what rules hold. The words of open findings come on top.
     pub const MOST_BYTES: usize =
         size_of::<Self>() + size_of::<Ladder>() + Ladder::MAX_HEAP + Rules::MAX_HEAP;
+
+    /// The bytes that it keeps now, the words of open findings included.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let heap = self.ladder.heap() + self.rules.heap() + self.findings.heap();
+        size_of::<Self>() + size_of::<Ladder>() + heap
+    }
 
     /// A detector that has seen nothing.
     #[must_use]

@@ -1,6 +1,6 @@
 //! Which findings are open, and what happens to them.
 
-use ebbtide_core::{Finding, FindingEvent, FindingKind, Ts};
+use ebbtide_core::{Evidence, Finding, FindingEvent, FindingKind, Ts};
 
 /// A rate that moved by less than this share is no news.
 const NEWS: f64 = 0.1;
@@ -22,6 +22,19 @@ impl Findings {
     /// The open one of that kind, as it was drawn up last.
     pub(crate) fn open(&self, kind: FindingKind) -> Option<&Finding> {
         self.open.iter().map(|open| &open.finding).find(|finding| finding.key.kind == kind)
+    }
+
+    /// The bytes that they keep on the heap.
+    pub(crate) fn heap(&self) -> usize {
+        let words = |finding: &Finding| {
+            let evidence = &finding.evidence;
+            let names =
+                evidence.iter().map(|fact| fact.what.capacity() + fact.unit.capacity()).sum::<usize>();
+            let own = evidence.capacity() * size_of::<Evidence>() + names;
+            own + finding.summary.capacity() + finding.settle.capacity()
+        };
+        let own = self.open.capacity() * size_of::<Open>();
+        own + self.open.iter().map(|open| words(&open.finding)).sum::<usize>()
     }
 
     /// Whether one of that kind is open.

@@ -244,6 +244,11 @@ impl Ladder {
     /// The most bytes that a ladder keeps on the heap.
     pub(crate) const MAX_HEAP: usize = size_of::<[Counters; RUNGS]>();
 
+    /// The bytes that it keeps on the heap now.
+    pub(crate) fn heap(&self) -> usize {
+        self.counters.as_ref().map_or(0, |counters| size_of_val(&**counters))
+    }
+
     /// A ladder without blocks.
     pub(crate) const fn new() -> Self {
         Self { rungs: [Rung::EMPTY; RUNGS], counters: None }

@@ -13,6 +13,9 @@
 //!
 //! Because every block length is judged alike, evidence scales with the rate: a fast leak shows in short blocks,
 //! a slow one in long blocks, and an interval of samples longer than a block merely leaves the short ones empty.
+//!
+//! It is not `no_std`: square roots, powers and logarithms of `f64` are the standard library's, and another crate for
+//! them would cost a dependency and save nothing that a daemon could use.
 
 mod blocks;
 mod budget;

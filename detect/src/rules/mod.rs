@@ -82,6 +82,11 @@ impl Rules {
     /// The most that the rules keep on the heap, in bytes.
     pub(crate) const MAX_HEAP: usize = steps::MAX_HEAP;
 
+    /// The bytes that the rules keep on the heap now.
+    pub(crate) fn heap(&self) -> usize {
+        self.steps.heap()
+    }
+
     /// Takes an event, before the value that was read with it.
     pub(crate) fn event(&mut self, kind: &EventKind, tick: Tick) {
         self.steps.event(kind, tick);

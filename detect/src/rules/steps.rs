@@ -95,6 +95,11 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
+    /// The bytes that it keeps on the heap now.
+    pub(super) fn heap(&self) -> usize {
+        self.tracks.capacity() * size_of::<Track>()
+    }
+
     /// Takes an event: the stretch before it is over.
     pub(super) fn event(&mut self, event: &EventKind, tick: Tick) {
         let (Some(kind), Some(newest)) = (Kind::of(event), self.newest) else { return };

@@ -2,6 +2,7 @@
 //! in which unit, or with how many of the samples.
 
 use ebbtide_core::{Absent, Diagnosis, EventKind, FindingKind};
+use ebbtide_detect::Detector;
 use proptest::prelude::*;
 
 use crate::player::{Player, Point, bytes};
@@ -134,6 +135,24 @@ proptest! {
         prop_assert_eq!(leak.resolved_at, None);
     }
 
+    /// A leak is seen from 0.1 s to 5 min: where a window of minutes holds too few samples, one of hours tells.
+    #[test]
+    fn an_injected_leak_is_found_at_the_shortest_and_the_longest_interval(
+        seed: u64, interval in proptest::sample::select(vec![0.1, 60.0, 300.0]), rate in 10.0..60.0_f64,
+    ) {
+        let mut noise = noise(seed, 8.0);
+        let (onset, patience) = (1800.0, 5000.0_f64.max(80.0 * interval));
+        let end = onset + patience;
+        let player = played((0..).map(|i| f64::from(i) * interval).take_while(|at| *at < end).map(|at| {
+            memory(at, 2e4 + (at - onset).max(0.0) * rate / 60.0 + noise())
+        }));
+        let found = player.opened(FindingKind::Leak).map(|(found, _)| found);
+        prop_assert!(found.is_some_and(|found| found > onset), "{found:?}");
+        let told = player.latest(FindingKind::Leak).and_then(|leak| leak.rate).expect("a leak has a rate");
+        let told = told.rate.mib_per_min();
+        prop_assert!((told / rate - 1.0).abs() < 0.05, "told {told} for {rate}");
+    }
+
     #[test]
     fn neither_the_hour_nor_the_unit_nor_lost_samples_change_the_diagnosis(
         seed: u64, shift in 0..1_000_000_u32, is_leak: bool,
@@ -196,3 +215,30 @@ fn what_is_not_known_is_said() {
     assert_eq!(judgement.summary, "No reading for 2 min: device lost.");
     assert_eq!((judgement.diagnosis, judgement.value), (Diagnosis::Inconclusive, Err(Absent::DeviceLost)));
 }
+
+#[test]
+fn what_is_kept_has_a_bound_over_weeks_of_everything() {
+    let mut player = Player::new(CARD);
+    let (mut early, mut late) = (0, 0);
+    // Three weeks, a sample each 30 s: models are loaded and unloaded, each leaks, each day ends with a restart.
+    for i in 0..3 * 7 * 2880_u32 {
+        let (at, day) = (f64::from(i) * 30.0, f64::from(i % 2880) / 2880.0);
+        let kv = 4000.0 * (at / 900.0).fract();
+        let point = Point { kv: Some(kv), pool: Some(8000.0), running: Some(1 + i % 3), ..memory(at, 0.0) };
+        let used = if day < 0.01 { 500.0 } else { 2e4 + kv + 9000.0 * day };
+        let events: &[EventKind] = match i % 240 {
+            0 => &[EventKind::ModelUnload(None), EventKind::Sleep, EventKind::EngineExit],
+            9 => &[EventKind::ModelLoad(None), EventKind::Wake, EventKind::ContainerRemoved],
+            _ => &[],
+        };
+        player.step(at, Ok(bytes(used)), Point { used, ..point }, events);
+        let most = if at < 604_800.0 { &mut early } else { &mut late };
+        *most = player.detector.bytes().max(*most);
+    }
+    assert!(!player.said.is_empty());
+    assert!(late <= early, "{late} bytes after {early} in the first week");
+    assert!(late <= Detector::MOST_BYTES + WORDS, "{late} bytes");
+}
+
+/// What a handful of open findings with their evidence takes, in bytes.
+const WORDS: usize = 6 * 1024;
