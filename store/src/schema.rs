@@ -42,6 +42,9 @@ const MIGRATIONS: [Migration; 4] = [
     },
 ];
 
+/// What a script's checksum begins with in `meta`.
+const FINGERPRINT: &str = "crc32 ";
+
 /// How a reader sees a file of an older layout, which it cannot bring up to date: what the layout of that number lacks,
 /// under the names that this build uses, and empty. A name in `temp` goes before the same in the file.
 const BRIDGES: [&str; 4] = [
@@ -202,8 +205,17 @@ async fn compare(conn: &mut SqliteConnection, path: &Path, applied: usize) -> Re
             .fetch_optional(&mut *conn)
             .await
             .map_err(|e| Error::of_sqlite(path, e))?;
-        if kept != Some(fingerprint(migration)) {
-            return Err(Error::Altered { path: path.to_path_buf(), migration: migration.name });
+        let path = || path.to_path_buf();
+        match kept {
+            Some(kept) if kept == fingerprint(migration) => {}
+            Some(kept) if kept.starts_with(FINGERPRINT) => {
+                return Err(Error::Altered { path: path(), migration: migration.name });
+            }
+            // Each script leaves one, so that one which is missing was lost.
+            _ => {
+                let what = format!("the mark of {} is damaged", migration.name);
+                return Err(Error::Corrupt { path: path(), source: sqlx::Error::Protocol(what) });
+            }
         }
     }
     Ok(())
@@ -230,7 +242,7 @@ fn meta_key(migration: &Migration) -> String {
 }
 
 fn fingerprint(migration: &Migration) -> String {
-    format!("crc32 {:08x}", migration.checksum)
+    format!("{FINGERPRINT}{:08x}", migration.checksum)
 }
 
 #[cfg(test)]

@@ -187,10 +187,12 @@ async fn year(path: &Path) {
     line("longest tick of a year with retention, ms", cost.worst.as_secs_f64() * 1e3, "<= 100");
     line("  CPU of the busiest, ms", cost.busiest.as_secs_f64() * 1e3, "");
     let reader = Reader::new(path, Duration::from_secs(60));
-    let to = load.at(YEAR + NEWEST);
+    // Up to now, as people ask: the newest tick is a little late itself.
+    let to = load.at(YEAR + NEWEST + 1);
     account::settle();
     // One that steps as memory does, forty of all kinds, and the one that is hardest to decode.
-    let asked = [("1 series", 1, 87, "<= 2"), ("40 series", 40, 7, "<= 50"), ("  1 of noise", 1, 287, "")];
+    let asked =
+        [("1 series", 1, 87, "<= 2"), ("40 series", 40, 7, "<= 50"), ("1 series of noise", 1, 287, "")];
     for (name, count, first, wanted) in asked {
         let series: Vec<_> = (0..count).map(|at| load::key(at * 10 + first)).collect();
         let ask = || async { reader.histories(&series, from, to, 1000).await.unwrap() };
