@@ -9,6 +9,7 @@ use ebbtide_core::Ts;
 use crate::commands::db::{DbCommand, ImportArgs, instant};
 use crate::commands::engine::EngineArgs;
 use crate::commands::incidents::IncidentsArgs;
+use crate::commands::lab::LabArgs;
 use crate::commands::plan::PlanArgs;
 use crate::exit;
 
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// The embedded engine: a model, a paged KV cache, a load, and leaks on purpose
     Engine(Box<EngineArgs>),
+    /// Strategies of a KV cache side by side: memory, waste, speed, and what they do to text
+    Lab(Box<LabArgs>),
     /// A database: what it holds, whether it is sound, its values as CSV or JSON
     #[command(subcommand)]
     Db(DbCommand),

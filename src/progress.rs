@@ -49,3 +49,35 @@ impl Progress {
         }
     }
 }
+
+/// What is being done just now: a line on standard error that is written over, once it takes long enough to be read.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    begun: Instant,
+    is_terminal: bool,
+    is_shown: bool,
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Self { begun: Instant::now(), is_terminal: std::io::stderr().is_terminal(), is_shown: false }
+    }
+}
+
+impl Stage {
+    /// From now on it is `what`.
+    pub(crate) fn tell(&mut self, what: &str) {
+        if self.is_terminal && self.begun.elapsed() >= EVERY {
+            self.is_shown = true;
+            // A terminal that is gone is no reason to stop.
+            let _ = write!(std::io::stderr(), "\r\x1b[2K{what}");
+        }
+    }
+
+    /// Takes the line away.
+    pub(crate) fn finish(&mut self) {
+        if std::mem::take(&mut self.is_shown) {
+            let _ = write!(std::io::stderr(), "\r\x1b[2K");
+        }
+    }
+}

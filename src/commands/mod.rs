@@ -9,6 +9,7 @@ pub(crate) mod engine;
 mod explain;
 mod import;
 pub(crate) mod incidents;
+pub(crate) mod lab;
 pub(crate) mod plan;
 pub(crate) mod status;
 mod top;
@@ -30,6 +31,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<u8> {
         Command::Plan(args) => plan::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Engine(args) => engine::run(&args),
+        Command::Lab(args) => lab::run(&args),
         Command::Db(command) => db::run(command),
         Command::Import(args) => import::run(&args),
         Command::Incidents(args) => incidents::run(args),

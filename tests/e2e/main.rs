@@ -9,6 +9,7 @@ mod engine;
 mod faults;
 mod incidents;
 mod kill;
+mod lab;
 mod plan;
 mod runner;
 mod serving;

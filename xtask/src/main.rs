@@ -15,7 +15,9 @@ mod engines;
 mod faults;
 mod incidents;
 mod interval;
+mod lab;
 mod leaks;
+mod paper;
 mod tidy;
 
 const USAGE: &str = "\
@@ -26,6 +28,7 @@ usage: cargo xtask tidy
        cargo xtask engines [--check]
        cargo xtask faults [WORD ...]
        cargo xtask demos [--runs N] [--at-once N] [--seed N] [--seconds N] [--binary PATH]
+       cargo xtask lab [--model FILE] [--binary PATH]
        cargo xtask leaks [--seconds N] [--binary PATH]
 
 tidy          checks layers, licences, budgets and papers; one line a violation
@@ -34,6 +37,7 @@ bench-detect  scores the detector and simpler ones on simulated histories (docs/
 engines       writes docs/engines.md from the engine tables, or checks that it is what they say
 faults        kills, failing disks, damaged files, set clocks: what the history loses, and for how long it cannot write
 demos         runs the demo many times and says how far off rate and onset were
+lab           writes the tables of docs/kv-strategies.md: the bundled model's, and with --model that model's
 leaks         runs engines that leak on purpose and says how far off their truth is from what the kernel counts
 ";
 
@@ -46,6 +50,7 @@ fn main() -> ExitCode {
         Some((task, rest)) if task == "engines" => engines::run(&repository(), rest),
         Some((task, rest)) if task == "faults" => faults::run(&repository(), rest),
         Some((task, rest)) if task == "demos" => demos::run(&repository(), rest),
+        Some((task, rest)) if task == "lab" => lab::run(&repository(), rest),
         Some((task, rest)) if task == "leaks" => leaks::run(&repository(), rest),
         _ => Err(anyhow::anyhow!(USAGE)),
     };

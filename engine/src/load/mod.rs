@@ -27,7 +27,7 @@ pub struct Arrival {
 }
 
 /// Mean lengths of a load.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Lengths {
     /// Tokens of a prompt.
     pub prompt: f64,

@@ -33,8 +33,6 @@ use play::Job;
 
 /// Where `--write` puts the tables; the pictures lie beside it.
 const PAPER: &str = "docs/detection.md";
-const BEGIN: &str = "<!-- bench-detect: begin -->";
-const END: &str = "<!-- bench-detect: end -->";
 
 /// Most histories are a working day at 1 Hz.
 const DAY: Span = Span::hours(8);
@@ -184,7 +182,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<ExitCode> {
     })?;
     writeln!(out, "{text}\nin {:.0} s", begun.elapsed().as_secs_f64())?;
     if arguments.write {
-        write_paper(&root.join(PAPER), &text)?;
+        crate::paper::write(&root.join(PAPER), "bench-detect", &text)?;
         pictures::write(root)?;
     }
     Ok(ExitCode::SUCCESS)
@@ -268,20 +266,6 @@ impl Bench<'_> {
     }
 }
 
-/// Puts the tables between the paper's two markers.
-fn write_paper(path: &Path, text: &str) -> Result<()> {
-    let paper = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let new = between(&paper, text)
-        .with_context(|| format!("{} lacks its markers {BEGIN} and {END}: restore them", path.display()))?;
-    std::fs::write(path, new).with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn between(paper: &str, text: &str) -> Option<String> {
-    let (before, rest) = paper.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", text.trim()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -306,13 +290,6 @@ mod tests {
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
-    }
-
-    #[test]
-    fn the_paper_keeps_what_stands_around_its_tables() {
-        let paper = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        assert_eq!(between(&paper, "new\n").unwrap(), format!("a\n{BEGIN}\n\nnew\n\n{END}\nb\n"));
-        assert_eq!(between("no markers", "new"), None);
     }
 
     #[test]
