@@ -41,12 +41,14 @@ impl Scheduler {
     /// Goes on with one that gave way; whether it is no longer in line.
     fn readmit(&mut self, pool: &mut Pool, parked: Parked, step: &mut Step) -> Result<bool, SchedulerError> {
         let Parked { job, remains, done } = parked;
+        // Room for what remains alone would bring it back only to give way again, were its prompt not all taken yet.
+        let whole = self.blocks(job.tokens.len());
         let opened = match &remains {
             Remains::None => self.open(pool, &job)?,
-            Remains::Swapped(swapped) if self.has_room(pool, swapped.blocks()) => {
+            Remains::Swapped(swapped) if self.has_room(pool, swapped.blocks().max(whole)) => {
                 full_is_none(pool.swap_in(swapped))?.map(|sequence| (sequence, done))
             }
-            Remains::Offloaded(sequence) if self.has_room(pool, away(pool, *sequence)?) => {
+            Remains::Offloaded(sequence) if self.has_room(pool, missing(pool, *sequence, whole)?) => {
                 full_is_none(pool.restore(*sequence))?.map(|_| (*sequence, done))
             }
             Remains::Swapped(_) | Remains::Offloaded(_) => None,
@@ -143,9 +145,10 @@ impl Scheduler {
     }
 }
 
-/// Blocks of `sequence` in the host file.
-fn away(pool: &Pool, sequence: SequenceId) -> Result<usize, PoolError> {
-    Ok(pool.table(sequence)?.offloaded().count())
+/// Blocks that `sequence` lacks of `whole`, and at least those of it that are in the host file.
+fn missing(pool: &Pool, sequence: SequenceId, whole: usize) -> Result<usize, PoolError> {
+    let table = pool.table(sequence)?;
+    Ok(table.offloaded().count().max(whole.saturating_sub(table.resident().count())))
 }
 
 /// A pool that is full, or whose host has no memory for it, is no failure.

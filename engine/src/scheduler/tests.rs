@@ -308,6 +308,24 @@ fn who_gives_way_is_the_youngest_and_goes_on_by_what_was_asked_for() {
 }
 
 #[test]
+fn who_gave_way_in_the_middle_of_a_prompt_comes_back_when_all_of_it_has_room() {
+    for preemption in [Preemption::Recompute, Preemption::Swap, Preemption::Offload] {
+        let options = Options {
+            preemption,
+            step_tokens: 20,
+            running_max: 2,
+            is_sharing: false,
+            ..Options::of_context(CONTEXT)
+        };
+        let (mut scheduler, mut pool, mut model) = (Scheduler::new(options), pool(12, 40), Reader::new(None));
+        scheduler.submit(request(1, [1; 100], 40)).unwrap();
+        scheduler.submit(request(2, [2; 90], 10)).unwrap();
+        run(&mut scheduler, &mut pool, &mut model);
+        assert_eq!(scheduler.counters().preempted, 1, "{preemption:?}");
+    }
+}
+
+#[test]
 fn what_even_alone_has_no_room_is_told_so_and_the_next_is_served() {
     let (mut scheduler, mut pool, mut model) =
         (Scheduler::new(Options::of_context(CONTEXT)), pool(4, 0), Reader::new(None));

@@ -277,7 +277,7 @@ impl std::str::FromStr for TimeScale {
 /// More than a machine has hardly help, and a number with a digit too many would start that many threads.
 const THREADS_MAX: u16 = 256;
 
-fn threads(text: &str) -> Result<NonZeroU16, String> {
+pub(crate) fn threads(text: &str) -> Result<NonZeroU16, String> {
     let read = text.parse().ok().filter(|threads: &NonZeroU16| threads.get() <= THREADS_MAX);
     read.ok_or_else(|| format!("expected a number from 1 to {THREADS_MAX}"))
 }

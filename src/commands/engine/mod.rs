@@ -19,7 +19,7 @@ use ebbtide_engine::scheduler::{Options, Placement};
 use ebbtide_engine::server::{Face, Identity, ORDERS_MAX, Order, Service, Worker};
 use ebbtide_engine::stop;
 
-pub(crate) use args::EngineArgs;
+pub(crate) use args::{EngineArgs, threads};
 use args::{LoadChoice, TimeScale};
 use report::Report;
 

@@ -1,9 +1,12 @@
 //! What can be said to `ebbtide lab`.
 
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use clap::Args;
 use ebbtide_engine::lab::Scope;
+
+use crate::commands::engine::threads;
 
 /// `ebbtide lab`
 #[derive(Debug, Args)]
@@ -35,6 +38,9 @@ pub(crate) struct LabArgs {
     /// Draws what is said in the load
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
+    /// Compute on so many threads
+    #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
+    pub(super) threads: NonZeroU16,
     /// Print all of it as JSON
     #[arg(long, conflicts_with = "markdown")]
     pub(super) json: bool,

@@ -8,8 +8,6 @@ mod table;
 mod tests;
 mod text;
 
-use std::path::Path;
-
 use anyhow::Context;
 use ebbtide_engine::forward::{Forward, Options, Transformer};
 use ebbtide_engine::lab::{self, HELD_OUT, Outcome, Subject};
@@ -30,7 +28,7 @@ struct Model {
 pub(crate) fn run(args: &LabArgs) -> anyhow::Result<u8> {
     let mut stage = Stage::default();
     stage.tell("reading the model");
-    let mut model = open(args.model.as_deref())?;
+    let mut model = open(args)?;
     if let Some(prompt) = &args.sample {
         stage.finish();
         return sample::run(args, &mut model, prompt).map(|()| 0);
@@ -64,11 +62,13 @@ fn tried(args: &LabArgs, model: &mut Model, stage: &mut Stage) -> anyhow::Result
     Ok(lab::run(&mut subject, scope, &mut |what| stage.tell(what))?)
 }
 
-fn open(path: Option<&Path>) -> anyhow::Result<Model> {
+fn open(args: &LabArgs) -> anyhow::Result<Model> {
+    let path = args.model.as_deref();
     let Loaded { weights, tokenizer } = path.map_or_else(model::bundled, model::open)?;
     let name = path
         .map_or_else(|| "tiny".into(), |path| path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy());
     let name = ebbtide_core::text::clean(&name);
-    let forward = Transformer::load(&*weights, Options::from_environment()?)?;
+    let computing = Options { threads: args.threads, ..Options::from_environment()? };
+    let forward = Transformer::load(&*weights, computing)?;
     Ok(Model { name, forward, tokenizer })
 }
