@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{Bench, LabError, Strategy, is_full};
-use crate::kv::{Layout, Pool, SequenceId};
+use crate::kv::{Layout, Pool, PoolOptions, SequenceId};
 use crate::load::{Load, Trace};
 use crate::scheduler::Request;
 
-/// Requests of full length that a memory holds before one is refused.
+/// Requests of full length that a memory holds before one is refused; 1024 are tried at most.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Capacity {
     /// On average over the draws.
@@ -29,22 +29,23 @@ pub(super) fn measure(bench: &Bench, strategy: &Strategy, layout: Layout) -> Res
     let context = bench.scope.context;
     let mut load = Load::closed(TRIED_MAX, Trace::Chat, context);
     let mut texts = bench.texts();
-    let mut pool = strategy.pool(layout, blocks(strategy, bench, layout))?;
+    // The same memory is filled again and again; what it costs to take it is not asked here.
+    let options = PoolOptions { high_water: true, ..strategy.pool_options(blocks(strategy, bench, layout)) };
+    let mut pool = strategy.pool(layout, options)?;
     let mut counts = Vec::with_capacity(bench.scope.draws);
     for _ in 0..bench.scope.draws {
-        let mut held = Vec::new();
+        let (mut sequences, mut held) = (Vec::new(), 0);
         for arrival in load.due(Duration::ZERO, 0) {
             let request = texts.request(arrival);
             let (sequence, is_held) = hold(&mut pool, strategy, &request, context)?;
-            held.push(sequence);
+            sequences.push(sequence);
             if !is_held {
                 break;
             }
+            held += 1;
         }
-        // The last one was refused.
-        counts.push(held.len() - 1);
-        held.into_iter().try_for_each(|sequence| pool.close(sequence))?;
-        pool.trim();
+        counts.push(held);
+        sequences.into_iter().try_for_each(|sequence| pool.close(sequence))?;
     }
     let (least, most) = (counts.iter().min().copied(), counts.iter().max().copied());
     let requests = counts.iter().sum::<usize>() as f64 / counts.len().max(1) as f64;

@@ -92,7 +92,7 @@ fn windowed(row: &Row) -> Vec<Figure> {
         return vec![perplexity];
     }
     let [middle, end] = row.judgement.held_bytes.map(|bytes| bytes.0 as f64);
-    let what = format!("{}: memory, end of text over middle", row.label());
+    let what = format!("{}: memory, end over middle", row.label());
     vec![Figure::new(what, end / middle, "x", Some(Limit::AtMost(1.0))), perplexity]
 }
 

@@ -355,5 +355,5 @@ fn is_full(result: Result<(), PoolError>) -> Result<bool, PoolError> {
 /// A pool for one text of so many tokens and a portion to spare.
 fn pool_for(strategy: &Strategy, subject: &Subject<'_>, tokens: usize) -> Result<Pool, LabError> {
     let layout = strategy.layout(subject.forward.geometry().kv(), tokens.next_multiple_of(BLOCK_TOKENS))?;
-    strategy.pool(layout, tokens.div_ceil(BLOCK_TOKENS) + 1)
+    strategy.pool(layout, strategy.pool_options(tokens.div_ceil(BLOCK_TOKENS) + 1))
 }

@@ -65,7 +65,8 @@ pub(super) fn measure(
     layout: Layout,
     forward: &mut dyn Forward,
 ) -> Result<Service, LabError> {
-    let mut pool = strategy.pool(layout, capacity::blocks(strategy, bench, layout))?;
+    let options = strategy.pool_options(capacity::blocks(strategy, bench, layout));
+    let mut pool = strategy.pool(layout, options)?;
     let mut scheduler = Scheduler::new(strategy.options(bench.scope.context));
     let mut texts = bench.texts();
     for arrival in &bench.arrivals {

@@ -130,20 +130,21 @@ impl Strategy {
         Ok(self.layout(geometry, BLOCK_TOKENS)?.block_bytes() as u64)
     }
 
-    /// A pool of `blocks`.
-    pub(super) fn pool(&self, layout: Layout, blocks: usize) -> Result<Pool, LabError> {
-        let capacity = u32::try_from(blocks).unwrap_or(u32::MAX).max(1);
-        let mut options = PoolOptions::with_capacity(capacity);
-        if self.is_contiguous() {
-            // Who has his slot needs no more.
-            options.watermark = 0;
-        }
+    /// How a pool of `blocks` behaves.
+    pub(super) fn pool_options(&self, blocks: usize) -> PoolOptions {
+        let options = PoolOptions::with_capacity(u32::try_from(blocks).unwrap_or(u32::MAX).max(1));
+        // Who has his slot needs no more.
+        if self.is_contiguous() { PoolOptions { watermark: 0, ..options } } else { options }
+    }
+
+    /// A pool that behaves so.
+    pub(super) fn pool(&self, layout: Layout, options: PoolOptions) -> Result<Pool, LabError> {
         let pool = Pool::new(layout, options, |bytes| HostMemory::reserve(bytes, Backing::File))?;
         if self.preemption != Preemption::Offload {
             return Ok(pool);
         }
         // Room for every sequence that may be running.
-        let slots = capacity.saturating_mul(RUNNING as u32);
+        let slots = options.capacity.saturating_mul(RUNNING as u32);
         Ok(pool.with_host_file(HostFile::create_in(&std::env::temp_dir(), slots)?))
     }
 
