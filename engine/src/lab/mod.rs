@@ -65,7 +65,7 @@ pub struct Scope {
     pub texts: usize,
     /// Tokens of each.
     pub text_tokens: usize,
-    /// Times that speed is measured; the best counts.
+    /// Times that speed is measured at least; the best counts.
     pub rounds: usize,
     /// Times that memory is filled with requests.
     pub draws: usize,
@@ -231,9 +231,12 @@ struct Bench {
 #[derive(Default)]
 struct Tried {
     baseline: Option<Baseline>,
-    judgements: Vec<((Format, Option<Window>), Judgement)>,
-    paces: Vec<((Format, Option<Window>, bool), Pace)>,
+    judgements: Vec<(Kept, Judgement)>,
+    paces: Vec<((Kept, bool), Pace)>,
 }
+
+/// What is kept of tokens, and how.
+type Kept = (Format, Option<Window>);
 
 impl Bench {
     fn new(subject: &Subject<'_>, mut scope: Scope) -> Result<Self, LabError> {
@@ -310,7 +313,7 @@ impl Bench {
         tried: &mut Tried,
         told: &mut dyn FnMut(&str),
     ) -> Result<Pace, LabError> {
-        let key = (strategy.format, strategy.window, strategy.is_contiguous());
+        let key = ((strategy.format, strategy.window), strategy.is_contiguous());
         if let Some((_, found)) = tried.paces.iter().find(|(tried, _)| *tried == key) {
             return Ok(*found);
         }

@@ -1,6 +1,6 @@
 //! How fast one request is answered.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -17,6 +17,9 @@ pub struct Pace {
     pub decode_tokens_per_s: f64,
 }
 
+/// Rounds go on for so long: those of a small model take milliseconds, and what disturbs is often longer.
+const LEAST: Duration = Duration::from_millis(400);
+
 /// Tokens of the answer.
 const ANSWER: usize = 32;
 
@@ -28,7 +31,10 @@ pub(super) fn measure(
 ) -> Result<Pace, LabError> {
     let mut pool = pool_for(strategy, subject, scope.text_tokens + ANSWER)?;
     let mut best = Pace { prefill_tokens_per_s: 0.0, decode_tokens_per_s: 0.0 };
-    for _ in 0..scope.rounds.max(1) {
+    let first = Instant::now();
+    let mut rounds = 0;
+    while rounds < scope.rounds.max(1) || first.elapsed() < LEAST {
+        rounds += 1;
         let mut request = Request { strategy, sequence: pool.open(), done: 0 };
         let prompt = &subject.text[..scope.text_tokens];
         let begun = Instant::now();
@@ -39,7 +45,7 @@ pub(super) fn measure(
         for token in &prompt[..ANSWER] {
             request.step(subject, &mut pool, &[*token])?;
         }
-        let rate = |tokens: usize, time: std::time::Duration| tokens as f64 / time.as_secs_f64();
+        let rate = |tokens: usize, time: Duration| tokens as f64 / time.as_secs_f64();
         let prefill_tokens_per_s = best.prefill_tokens_per_s.max(rate(prompt.len(), read - begun));
         let decode_tokens_per_s = best.decode_tokens_per_s.max(rate(ANSWER, read.elapsed()));
         best = Pace { prefill_tokens_per_s, decode_tokens_per_s };

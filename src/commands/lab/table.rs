@@ -81,7 +81,7 @@ fn time(outcome: &Outcome) -> Table {
     Table {
         title: "Time",
         note: format!(
-            "prompt, answer: tokens a second of one request alone, {} tokens and 32 behind them, the best of {} rounds. load: tokens a second of the whole load, in so many steps. again: tokens computed once more. moved: to the host file and back.{}",
+            "prompt, answer: tokens a second of one request alone, {} tokens and 32 behind them, the best of {} rounds or more. load: tokens a second of the whole load, in so many steps. again: tokens computed once more. moved: to the host file and back.{}",
             outcome.scope.text_tokens,
             outcome.scope.rounds,
             cost.collect::<String>()
