@@ -78,13 +78,13 @@ impl Scope {
     #[must_use]
     pub fn quick(trained: usize) -> Self {
         let text_tokens = trained.clamp(8 * BLOCK_TOKENS, JUDGED);
-        Self { requests: 48, context: CONTEXT, texts: 16, text_tokens, rounds: 3, draws: 8, seed: 1 }
+        Self { requests: 32, context: CONTEXT, texts: 16, text_tokens, rounds: 3, draws: 8, seed: 1 }
     }
 
-    /// What takes minutes with a model of 100 million parameters.
+    /// All of the text as well: minutes with a model of 100 million parameters.
     #[must_use]
     pub fn full(trained: usize) -> Self {
-        Self { requests: 32, texts: usize::MAX, ..Self::quick(trained) }
+        Self { texts: usize::MAX, ..Self::quick(trained) }
     }
 
     /// The window that is tried: a quarter of a judged text, by whole blocks.

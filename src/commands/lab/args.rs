@@ -11,7 +11,7 @@ use crate::commands::engine::threads;
 /// `ebbtide lab`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  ebbtide lab --quick                           the bundled model, under a minute\n  ebbtide lab --model SmolLM2.gguf --html lab.html\n  ebbtide lab --quick --json | jq '.figures[] | {what, reached, wanted}'\n  ebbtide lab --sample 'It was a truth'         what the model writes\n\ndocs/kv-strategies.md explains what is tried and what was found. Memory follows from the arguments alone; times are of this machine and of what else it does."
+    after_help = "Examples:\n  ebbtide lab --quick                           the bundled model, under a minute\n  ebbtide lab --model SmolLM2.gguf --html lab.html\n  ebbtide lab --quick --json | jq '.figures[] | {what, reached, wanted}'\n\ndocs/kv-strategies.md explains what is tried and what was found. Memory follows from the arguments alone; times are of this machine and of what else it does."
 )]
 pub(crate) struct LabArgs {
     /// Try it on this model: a GGUF file, or safetensors beside their config.json; the bundled tiny one where none is given
@@ -50,12 +50,6 @@ pub(crate) struct LabArgs {
     /// Write a page with pictures to this file as well
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
-    /// Only let the model go on from this text
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["quick", "requests", "context", "texts", "text_tokens", "text", "json", "markdown", "html"])]
-    pub(super) sample: Option<String>,
-    /// With --sample: so many tokens
-    #[arg(long, value_name = "N", default_value_t = 240, requires = "sample", value_parser = clap::value_parser!(u16).range(1..))]
-    pub(super) tokens: u16,
 }
 
 impl LabArgs {

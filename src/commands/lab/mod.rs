@@ -2,7 +2,6 @@
 
 mod args;
 mod page;
-mod sample;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -29,10 +28,6 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<u8> {
     let mut stage = Stage::default();
     stage.tell("reading the model");
     let mut model = open(args)?;
-    if let Some(prompt) = &args.sample {
-        stage.finish();
-        return sample::run(args, &mut model, prompt).map(|()| 0);
-    }
     let outcome = tried(args, &mut model, &mut stage)?;
     stage.finish();
     if let Some(path) = &args.html {

@@ -74,7 +74,7 @@ fn aligned(table: &Table) -> String {
 }
 
 /// `text` in lines that fit.
-pub(super) fn folded(text: &str) -> String {
+fn folded(text: &str) -> String {
     let mut folded = String::new();
     let mut length = 0;
     for word in text.split(' ') {
