@@ -271,9 +271,12 @@ impl Author<'_> {
             opened_at: self.now.tick.at,
             resolved_at: None,
             onset_at: Some(claim.since.at),
-            rate: None,
+            rate: claim.rate,
             grown: Some(claim.amount),
-            forecast: None,
+            forecast: claim
+                .rate
+                .zip(self.now.room)
+                .and_then(|(rate, room)| forecast::exhaustion(self.now.tick, room, &rate)),
             evidence: claim.evidence,
             summary: claim.summary,
             settle: claim.settle.to_owned(),

@@ -125,6 +125,17 @@ pub(crate) fn leak_per_event(step: Bytes, event: &str, steps: usize) -> String {
 pub(crate) const SETTLE_EVENT: &str =
     "Cause the event once more by hand: if memory rises by as much and stays, it is the event that leaks.";
 
+/// Equal steps at something that nobody tells.
+pub(crate) fn leak_in_stairs(step: Bytes, each_s: f64, steps: usize) -> String {
+    format!(
+        "Leaks {step} at each of something that happens every {} or so: the last {steps} steps are equal, and between them memory holds its level.",
+        duration(each_s)
+    )
+}
+
+/// What would settle a leak in stairs.
+pub(crate) const SETTLE_STAIRS: &str = "Look for what runs that often (a timer, a health check, a batch, an adapter that is loaded) and stop it: if the steps end, it leaks.";
+
 /// Equal steps upward at one kind of release.
 pub(crate) fn kept_per_event(step: Bytes, event: &str, steps: usize) -> String {
     format!("{step} more stay after each {event}: the last {steps} steps are equal.")

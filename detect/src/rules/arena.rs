@@ -55,6 +55,7 @@ impl Arena {
             since,
             amount: bytes(taken - used),
             accounts_for_rise: self.most_used - self.used < NEEDED * grown,
+            rate: None,
             evidence: vec![
                 Evidence::against("unused", taken - used, "MiB", allowed(taken)),
                 Evidence::new("taken", taken, "MiB"),

@@ -48,6 +48,7 @@ impl ThinHeadroom {
             since,
             amount: bytes(crept),
             accounts_for_rise: false,
+            rate: None,
             evidence: vec![
                 Evidence::against("room-left", room.mib(), "MiB", THIN),
                 Evidence::new("crept", crept, "MiB"),

@@ -62,6 +62,7 @@ impl Idle {
             since,
             amount: bytes(held),
             accounts_for_rise: false,
+            rate: None,
             evidence: vec![
                 Evidence::against("held", held, "MiB", MIN_HELD),
                 Evidence::against("idle", lasted, "s", IDLE_S),

@@ -7,10 +7,11 @@ mod idle;
 mod peers;
 mod pool;
 mod release;
+mod stairs;
 mod steps;
 
 use ebbtide_core::{
-    Bytes, EventKind, Evidence, FindingKind, Reading, SeriesPart, Severity, Tick, Tier, units::MIB,
+    Bytes, EventKind, Evidence, FindingKind, RateBand, Reading, SeriesPart, Severity, Tick, Tier, units::MIB,
 };
 
 use crate::budget::Budget;
@@ -58,6 +59,8 @@ pub(crate) struct Claim {
     pub(crate) amount: Bytes,
     /// Whether it accounts for a rise of the same series, so that no slope need be told beside it.
     pub(crate) accounts_for_rise: bool,
+    /// How fast it grows, where it does so at a pace.
+    pub(crate) rate: Option<RateBand>,
     /// What it rests on.
     pub(crate) evidence: Vec<Evidence>,
     /// One sentence for a person.
@@ -70,6 +73,7 @@ pub(crate) struct Claim {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rules {
     steps: steps::Ledger,
+    stairs: stairs::Stairs,
     release: release::Release,
     pool: pool::PoolUse,
     headroom: headroom::ThinHeadroom,
@@ -90,6 +94,7 @@ impl Rules {
     /// Takes an event, before the value that was read with it.
     pub(crate) fn event(&mut self, kind: &EventKind, tick: Tick) {
         self.steps.event(kind, tick);
+        self.stairs.event(tick);
         self.release.event(kind, tick);
     }
 
@@ -98,6 +103,7 @@ impl Rules {
         self.steps.sample(moment);
         self.release.sample(moment);
         if !matches!(part, SeriesPart::Host(_)) {
+            self.stairs.sample(moment);
             self.pool.sample(moment);
             self.peers.sample(moment);
             self.arena.sample(moment);
@@ -110,7 +116,8 @@ impl Rules {
 
     /// What stands now, the weightiest first.
     pub(crate) fn claims(&self, moment: &Moment, known: Known) -> Vec<Claim> {
-        let of_events = self.steps.claim().or_else(|| self.release.claim(moment));
+        let of_events =
+            self.steps.claim().or_else(|| self.release.claim(moment)).or_else(|| self.stairs.claim(moment));
         let all = [
             of_events,
             self.pool.claim(moment, known),

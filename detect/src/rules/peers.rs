@@ -49,6 +49,7 @@ impl Peers {
             since,
             amount: bytes(excess),
             accounts_for_rise: false,
+            rate: None,
             evidence: vec![
                 Evidence::against("above-peers", excess, "MiB", allowed),
                 Evidence::new("peers", peers.mib(), "MiB"),

@@ -225,6 +225,7 @@ impl PoolUse {
             since,
             amount: bytes(held),
             accounts_for_rise: false,
+            rate: None,
             evidence: vec![
                 Evidence::against("held-at-idle", held, "MiB", needed),
                 Evidence::against("idle", lasted, "s", idle_s),
@@ -253,6 +254,7 @@ impl PoolUse {
             since: self.began.unwrap_or(moment.tick),
             amount: gained,
             accounts_for_rise: false,
+            rate: None,
             evidence: vec![
                 Evidence::new("held-rose", run.gained, "MiB"),
                 Evidence::against(

@@ -141,6 +141,7 @@ impl Release {
             since: pending.at,
             amount: bytes(residual - usual),
             accounts_for_rise: false,
+            rate: None,
             evidence: vec![
                 Evidence::against("residual", residual, "MiB", usual + MIN_RESIDUAL),
                 Evidence::new("before", pending.before, "MiB"),
@@ -165,6 +166,7 @@ fn orphan(moment: &Moment, since: Tick, before: Option<f64>) -> Claim {
         since,
         amount: moment.value,
         accounts_for_rise: false,
+        rate: None,
         evidence,
         summary: sentence::orphan(moment.value, lasted, before.is_some()),
         settle: sentence::SETTLE_ORPHAN,

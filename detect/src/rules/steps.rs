@@ -153,6 +153,7 @@ impl Ledger {
             since: track.first,
             amount: total,
             accounts_for_rise: true,
+            rate: None,
             evidence: vec![
                 Evidence::new("step", step, "MiB"),
                 Evidence::against("equal-steps", count as f64, "", MIN_STEPS as f64),

@@ -59,7 +59,31 @@ fn clocks_in_words() {
             &History { load: &serving, ..hours(&|at| 30_000.0 + tide(at) + 0.02 * at) },
         ),
         told("no leak, towards the night", &History { load: &serving, ..hours(&|at| 30_000.0 + tide(at)) }),
+        told("stairs", &quiet(&|at| 30_000.0 + 300.0 * ((at - 900.0) / 540.0).floor().max(0.0))),
+        told(
+            "stairs that end",
+            &quiet(&|at| 30_000.0 + 300.0 * ((at - 900.0) / 540.0).floor().clamp(0.0, 2.0)),
+        ),
+        told(
+            "stairs of other heights",
+            &quiet(&|at| 30_000.0 + 40.0 * ((at - 900.0) / 540.0).floor().max(0.0).powi(2)),
+        ),
         told("bursts that come back", &hours(&|at| in_bursts(at.rem_euclid(7200.0) + 1800.0))),
     ];
     insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn samples_that_are_far_apart_make_no_stairs_of_a_ramp_or_of_shards() {
+    let is_stairs = |history: &History<'_>| told("", history).contains("something that happens");
+    for interval in [1, 10, 60, 300] {
+        let ramp = |at: f64| 30_000.0 + 100.0 * (at / 60.0);
+        assert!(!is_stairs(&History { seconds: 100 * interval, interval, ..quiet(&ramp) }), "{interval} s");
+    }
+    let shards = |at: f64| 600.0 + 5000.0 * (at / 100.0).floor().min(8.0);
+    assert!(!is_stairs(&quiet(&shards)), "weights in shards");
+    let captured = |at: f64| 30_000.0 + 100.0 * ((at - 600.0) / 5.0).floor().clamp(0.0, 60.0);
+    assert!(!is_stairs(&quiet(&captured)), "graph capture");
+    let stairs = |at: f64| 30_000.0 + 300.0 * (at / 600.0).floor();
+    assert!(is_stairs(&History { seconds: 7200, interval: 30, ..quiet(&stairs) }));
 }
