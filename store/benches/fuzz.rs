@@ -7,7 +7,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a run that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "the counts are the result")]
-#![allow(dead_code, unused_imports, reason = "the decoders bring more than is asked of them here")]
+#![allow(
+    dead_code,
+    unused_imports,
+    unreachable_pub,
+    reason = "the decoders bring more than is asked of them here"
+)]
 
 #[path = "../src/chunk.rs"]
 mod chunk;
@@ -19,9 +24,15 @@ mod column;
 mod crc;
 #[path = "../src/damage.rs"]
 mod damage;
+#[path = "../src/digest.rs"]
+mod digest;
+#[path = "../src/history.rs"]
+mod history;
 mod random;
 #[path = "../src/rollup.rs"]
 mod rollup;
+#[path = "../src/tail.rs"]
+mod tail;
 #[path = "../src/varint.rs"]
 mod varint;
 #[path = "../src/window.rs"]
@@ -76,6 +87,10 @@ fn read(bytes: &[u8]) -> u64 {
         assert_eq!(window::decode(id as u32, &window::encode(id as u32, &ticks)).unwrap(), ticks);
         understood += 1;
     }
+    if let Ok(series) = digest::decode(id, &stored) {
+        assert_eq!(digest::decode(id, &digest::encode(id, &series)).unwrap(), series);
+        understood += 1;
+    }
     // Without the checksum: what a reader does with a row that was damaged.
     assert!(Cells::decode(id + 1, &stored).is_err());
     understood
@@ -110,7 +125,7 @@ fn change(bytes: &mut Vec<u8>, random: &mut Random) {
 fn written(random: &mut Random) -> Vec<u8> {
     let id = 7;
     let values = column(random);
-    let mut bytes = match pick(random, 3) {
+    let mut bytes = match pick(random, 4) {
         0 => {
             let mut cells = Cells::default();
             let beat = 1 + pick(random, 6);
@@ -124,6 +139,10 @@ fn written(random: &mut Random) -> Vec<u8> {
             let values = values.iter().enumerate().map(|(place, value)| at(place, *value));
             let buckets = rollup::Buckets::of(&rollup::MINUTE, values);
             rollup::encode(id, &buckets.into_vec())
+        }
+        2 => {
+            let series = values.iter().zip(1..).map(|(value, series)| (series, digest::part(id, *value)));
+            digest::encode(id, &series.collect::<Vec<_>>())
         }
         _ => {
             let tick = |(at, value): (usize, &i64)| Tick {

@@ -41,7 +41,7 @@ enum Made {
 }
 
 /// A series, and what it did in a quarter of an hour.
-type Entry = (SeriesId, Span);
+pub(crate) type Entry = (SeriesId, Span);
 
 /// What series did in a quarter of an hour, by ascending id.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ impl Quarter {
 }
 
 /// One value in a quarter of an hour.
-fn part(index: i64, value: i64) -> Span {
+pub(crate) fn part(index: i64, value: i64) -> Span {
     let from = QUARTER.start(index);
     let to = from.plus_ms(QUARTER.width_ms);
     Span { from, to, min: value, max: value, last: value, count: 1 }
@@ -212,7 +212,7 @@ pub(crate) async fn load(
 }
 
 /// The row that holds what `series` did. The columns are last, least and greatest as their distance from the last.
-fn encode(index: i64, series: &[Entry]) -> Vec<u8> {
+pub(crate) fn encode(index: i64, series: &[Entry]) -> Vec<u8> {
     let mut bytes = vec![TAG];
     push_varint(&mut bytes, series.len() as u64);
     let columns: [fn(usize, &Entry) -> i64; 5] = [
