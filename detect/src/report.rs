@@ -40,6 +40,8 @@ const FINER_RUNGS: usize = 2;
 const MIN_BENT: usize = 12;
 /// Growth of which one step makes up this share is steps.
 const MAX_STEP: f64 = 0.2;
+/// What lies below its line by this share of the rise has stopped.
+const STOPPED_SHARE: f64 = 0.25;
 /// What held less than this share before it grew is being loaded, if it is young.
 const LOADING_SHARE: f64 = 0.5;
 /// What held less than this share of the capacity is being loaded at any age: contexts and no weights.
@@ -346,15 +348,26 @@ impl Author<'_> {
         let (least, reach) = match growth.reserve {
             Reserve::Explained => (MIN_GROWTH_S, MAX_EXPLAINED_REACH),
             Reserve::Disturbed => (MIN_LOADED_S, MAX_EXPLAINED_REACH),
-            Reserve::WarmUp if is_multiplied => (MIN_LOADED_S, MAX_LOADED_REACH),
-            Reserve::TooShort if is_multiplied && was_empty => (MIN_LOADED_S, MAX_LOADED_REACH),
+            _ if is_multiplied && (was_empty || growth.reserve == Reserve::WarmUp) => {
+                (MIN_LOADED_S, MAX_LOADED_REACH)
+            }
             _ if lasted < BURST_S => (MIN_GROWTH_S, MAX_BURST_REACH),
             _ => (MIN_GROWTH_S, MAX_REACH),
         };
         lasted >= least
             && left <= horizon.min(reach * lasted * if open { LAPSE } else { 1.0 })
+            && !self.has_stopped(rise)
             && !self.levels_in_time(rise)
             && !self.comes_in_steps(rise)
+    }
+
+    /// Whether memory has fallen behind the line, as seen in blocks that are shorter than those that show the rise.
+    fn has_stopped(&self, rise: &Rise) -> bool {
+        let newest = self.scene.ladder.blocks(rise.rung.saturating_sub(FINER_RUNGS)).next_back();
+        newest.is_some_and(|block| {
+            let behind = rise.line.at(block.at) - f64::from(block.ceil);
+            behind > STOPPED_SHARE * rise.line.slope * (rise.until - rise.from)
+        })
     }
 
     /// Whether a handful of steps make up the rise: each is somebody who takes what he needs, and nobody knows of a next.
