@@ -12,6 +12,8 @@ use crate::wager::STRIDE;
 const SERIES_A_GPU: f64 = 4.0;
 /// Views of a series of which the quietest is judged: floor, mean and ceiling, or the residual's readings.
 const VIEWS: f64 = 3.0;
+/// What else each window is asked: whether its rise became faster.
+const CHANGES: f64 = 1.0;
 /// What else a series is asked: whether its KV pool rises by the hour, and whether by the day.
 const RULES: f64 = 2.0;
 /// Seconds of a week.
@@ -29,12 +31,21 @@ impl Budget {
     /// Divides the pages of a configuration.
     pub(crate) fn of(config: &DetectConfig) -> Self {
         let gpus = config.fleet_gpus.map_or(1.0, |gpus| f64::from(gpus.get()));
-        Self { pages: config.false_pages_per_week / (gpus * SERIES_A_GPU * (VIEWS * RUNGS as f64 + RULES)) }
+        Self {
+            pages: config.false_pages_per_week
+                / (gpus * SERIES_A_GPU * ((VIEWS + CHANGES) * RUNGS as f64 + RULES)),
+        }
     }
 
     /// What Mann-Kendall's z of a window must reach: each window that a rung closes is a look of its own.
     pub(crate) fn trend_z(self, rung: usize) -> f64 {
         upper_quantile(self.chance(block_s(rung)))
+    }
+
+    /// What Mann-Kendall's z of either half of a window must reach, if both must: of exchangeable blocks the order within
+    /// one half is independent of that within the other, so their chances multiply.
+    pub(crate) fn half_z(self, rung: usize) -> f64 {
+        upper_quantile(self.chance(block_s(rung)).sqrt().min(CHANCES.1))
     }
 
     /// What the natural logarithm of a wager's wealth must reach: by Ville's inequality wealth that starts at 1 ever
@@ -55,7 +66,7 @@ impl Budget {
 }
 
 /// The value that a standard normal variable exceeds with this chance of at most 0.02, to nine digits: P. J. Acklam's
-/// rational approximation of the tail (2003). For windows of 20 blocks and more Mann-Kendall's own tail is thinner.
+/// rational approximation of the tail (2003). For 10 blocks and more Mann-Kendall's own tail is thinner.
 fn upper_quantile(chance: f64) -> f64 {
     const ABOVE: [f64; 6] = [
         -7.784_894_002_430_293e-3,
@@ -106,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_normal_tail_is_an_upper_bound_of_mann_kendalls_own() {
-        for n in MIN_FILLED..=RING {
+        for n in MIN_FILLED / 2..=RING {
             let pairs = (n * (n - 1) / 2) as f64;
             let spread = (pairs * (2 * n + 5) as f64 / 9.0).sqrt();
             let chances = chances_of_inversions(n);
@@ -131,8 +142,11 @@ mod tests {
             let (small, large) = (of(8, 0.1), of(10_000, 1.0));
             assert!(large.trend_z(rung) > small.trend_z(rung) && large.wealth(rung) > small.wealth(rung));
             assert!(small.trend_z(rung) < small.trend_z(rung - 1));
+            assert!(large.half_z(rung) > small.half_z(rung) && large.half_z(rung) < large.trend_z(rung));
         }
         // A rise without a fault reaches z = 8.02 over 32 blocks: no fleet's setting lies beyond it.
         assert!(of(1_000_000, 0.1).trend_z(0) < 8.0);
+        // Halves reach 5.36 over 16 blocks, and the shortest that are asked are of 4 s.
+        assert!(of(1_000_000, 0.1).half_z(2) < 5.36);
     }
 }

@@ -14,7 +14,7 @@ pub(crate) const MIN_RISE: f64 = 8.0;
 const MIN_ERRORS: f64 = 5.0;
 /// The largest step of the newer half, as a share of its range.
 const MAX_STEP: f64 = 0.4;
-/// Mann-Kendall's z of either half: sixteen values can reach 5.4.
+/// Mann-Kendall's z of either half, whatever the fleet's setting: sixteen values can reach 5.4.
 const MIN_HALF_Z: f64 = 3.5;
 
 /// A rise that became faster.
@@ -26,8 +26,8 @@ pub(crate) struct Kink {
     pub(crate) before: f64,
 }
 
-/// Compares the halves of a full window.
-pub(crate) fn find(rung: usize, basis: Basis, series: &Series) -> Option<Kink> {
+/// Compares the halves of a full window, each of which must rise beyond chance by this z.
+pub(crate) fn find(rung: usize, basis: Basis, series: &Series, half_z: f64) -> Option<Kink> {
     let half = series.len() / 2;
     if half < 10 || rise_mib(series) < MIN_RISE {
         return None;
@@ -36,8 +36,8 @@ pub(crate) fn find(rung: usize, basis: Basis, series: &Series) -> Option<Kink> {
     if rise_mib(&newer) < GLANCE_RATIO * rise_mib(&older) || is_stepped(newer.values()) {
         return None;
     }
-    let z = trend_z(newer.values());
-    if z < MIN_HALF_Z || trend_z(older.values()) < MIN_HALF_Z || !holds_its_pace(&older) {
+    let (z, needed) = (trend_z(newer.values()), half_z.max(MIN_HALF_Z));
+    if z < needed || trend_z(older.values()) < needed || !holds_its_pace(&older) {
         return None;
     }
     let (before, line) = (theil_sen(&older), theil_sen(&newer));
@@ -79,7 +79,7 @@ mod tests {
         for i in 0..RING {
             series.push(i as f64 * 60.0, shape(i as f64));
         }
-        find(6, Basis::Mid, &series).is_some()
+        find(6, Basis::Mid, &series, 0.0).is_some()
     }
 
     #[test]

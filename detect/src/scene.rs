@@ -408,7 +408,7 @@ impl Scene<'_> {
             Account::OnDemand { .. } => self.quieter_residual(rung),
             _ => self.quietest(rung)?,
         };
-        let found = kink::find(rung, basis, &self.series(rung, RING, basis)?)?;
+        let found = kink::find(rung, basis, &self.series(rung, RING, basis)?, self.budget.half_z(rung))?;
         let begun = 2.0 * found.after.from - found.after.until;
         let warm = self.account.is_exact() || begun >= self.warm_up_s;
         if matches!(self.account, Account::OnDemand { .. }) {
