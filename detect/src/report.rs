@@ -136,6 +136,8 @@ pub(crate) fn draw(
     }
     findings.extend(claims.into_iter().map(|claim| author.claim(claim)));
     findings.sort_by_key(|finding| rank(finding.key.kind));
+    // Of a leak that a slope and a rule both see the slope knows more.
+    findings.dedup_by(|later, first| later.key == first.key);
     let Some(Finding { key: FindingKey { kind: lead, .. }, onset_at, .. }) = findings.first() else {
         return (None, findings);
     };

@@ -136,6 +136,17 @@ pub(crate) fn leak_in_stairs(step: Bytes, each_s: f64, steps: usize) -> String {
 /// What would settle a leak in stairs.
 pub(crate) const SETTLE_STAIRS: &str = "Look for what runs that often (a timer, a health check, a batch, an adapter that is loaded) and stop it: if the steps end, it leaks.";
 
+/// Pauses that hold ever more.
+pub(crate) fn leak_at_rest(held: Bytes, grown: Bytes, span_s: f64, pauses: usize) -> String {
+    format!(
+        "With nothing running {held} are held, {grown} more than {} before: each of the last {pauses} pauses held more than the one before it.",
+        duration(span_s)
+    )
+}
+
+/// What would settle a leak that shows at rest.
+pub(crate) const SETTLE_AT_REST: &str = "Send one kind of request at a time between pauses: the kind after which the pause holds more is the one that leaks.";
+
 /// Equal steps upward at one kind of release.
 pub(crate) fn kept_per_event(step: Bytes, event: &str, steps: usize) -> String {
     format!("{step} more stay after each {event}: the last {steps} steps are equal.")

@@ -6,6 +6,7 @@ mod headroom;
 mod idle;
 mod peers;
 mod pool;
+mod quiet;
 mod release;
 mod stairs;
 mod steps;
@@ -74,6 +75,7 @@ pub(crate) struct Claim {
 pub(crate) struct Rules {
     steps: steps::Ledger,
     stairs: stairs::Stairs,
+    quiet: quiet::Quiet,
     release: release::Release,
     pool: pool::PoolUse,
     headroom: headroom::ThinHeadroom,
@@ -104,6 +106,7 @@ impl Rules {
         self.release.sample(moment);
         if !matches!(part, SeriesPart::Host(_)) {
             self.stairs.sample(moment);
+            self.quiet.sample(moment);
             self.pool.sample(moment);
             self.peers.sample(moment);
             self.arena.sample(moment);
@@ -116,8 +119,12 @@ impl Rules {
 
     /// What stands now, the weightiest first.
     pub(crate) fn claims(&self, moment: &Moment, known: Known) -> Vec<Claim> {
-        let of_events =
-            self.steps.claim().or_else(|| self.release.claim(moment)).or_else(|| self.stairs.claim(moment));
+        let of_events = self
+            .steps
+            .claim()
+            .or_else(|| self.release.claim(moment))
+            .or_else(|| self.stairs.claim(moment))
+            .or_else(|| self.quiet.claim(moment));
         let all = [
             of_events,
             self.pool.claim(moment, known),

@@ -45,6 +45,22 @@ fn serving(at: f64) -> Load {
     Load { served: Ok(finished(at) as u64), ..load(tide(at), 8000.0, 8) }
 }
 
+/// Three quarters of an hour of work, then a quarter of rest; the load differs from minute to minute.
+fn shift(at: f64) -> f64 {
+    if at % 3600.0 < 2700.0 { 0.6 + 0.4 * (at / 70.0).sin() * (at / 411.0).cos() } else { 0.0 }
+}
+
+/// Seconds of work so far.
+fn worked(at: f64) -> f64 {
+    (at / 3600.0).floor() * 2700.0 + (at % 3600.0).min(2700.0)
+}
+
+/// Only the number of requests is told.
+fn shifts(at: f64, most: u32) -> Load {
+    let running = if shift(at) > 0.0 { most } else { 0 };
+    Load { running: Ok(running), ..Load::absent(ebbtide_core::Absent::NotSupported) }
+}
+
 #[test]
 fn clocks_in_words() {
     let hours = |used| History { seconds: 8 * 3600, interval: 10, ..quiet(used) };
@@ -67,6 +83,17 @@ fn clocks_in_words() {
         told(
             "stairs of other heights",
             &quiet(&|at| 30_000.0 + 40.0 * ((at - 900.0) / 540.0).floor().max(0.0).powi(2)),
+        ),
+        told(
+            "a leak that shows at rest",
+            &History {
+                load: &|at| shifts(at, 8),
+                ..hours(&|at| 30_000.0 + shift(at) * 9000.0 + worked(at) / 60.0)
+            },
+        ),
+        told(
+            "no leak at rest",
+            &History { load: &|at| shifts(at, 8), ..hours(&|at| 30_000.0 + shift(at) * 9000.0) },
         ),
         told("bursts that come back", &hours(&|at| in_bursts(at.rem_euclid(7200.0) + 1800.0))),
     ];
