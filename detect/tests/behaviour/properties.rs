@@ -1,8 +1,8 @@
 //! What must hold of any history: nothing but a lasting rise opens a leak, and what is said does not depend on when,
 //! in which unit, or with how many of the samples.
 
-use ebbtide_core::{Absent, Diagnosis, EventKind, FindingKind};
-use ebbtide_detect::Detector;
+use ebbtide_core::{Absent, Diagnosis, EventKind, FindingEvent, FindingKind, Tick, Ts};
+use ebbtide_detect::{Detector, Load, Observation};
 use proptest::prelude::*;
 
 use crate::player::{Player, Point, bytes};
@@ -182,6 +182,95 @@ proptest! {
         prop_assert_eq!(told(&one), told(&other));
         prop_assert_eq!(one.detector.judgement(), other.detector.judgement());
     }
+}
+
+/// Noise of four kinds around one height: of each sample for itself, of a level that wanders back over minutes, of
+/// rare spikes, of a tide with a period of its own.
+fn stationary(kind: usize, seed: u64) -> impl FnMut(f64) -> f64 {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut wander = 0.0;
+    move |at| match kind {
+        0 => 400.0 * rng.f64(),
+        1 => {
+            wander = 0.9 * wander + 60.0 * (rng.f64() - 0.5);
+            wander
+        }
+        2 => {
+            if rng.u8(..) == 0 {
+                4000.0 * rng.f64()
+            } else {
+                2.0 * (2.0 * rng.f64()).floor()
+            }
+        }
+        _ => 2000.0 * (at / (300.0 + 100.0 * (seed % 7) as f64)).fract() + 8.0 * rng.f64(),
+    }
+}
+
+/// 112 days. At the shipped dial chance may page once in 70 days of a GPU, all series of it together.
+#[test]
+fn stationary_noise_opens_no_leak_in_112_days() {
+    const DAYS: u32 = 7;
+    for (kind, seed) in (0..4).flat_map(|kind| (0..4).map(move |seed| (kind, seed))) {
+        let mut noise = stationary(kind, seed);
+        let samples = (0..DAYS * 2880).map(|i| f64::from(i) * 30.0);
+        let player = played(samples.map(|at| memory(at, 2e4 + noise(at))));
+        assert!(never_alarms(&player), "kind {kind}, seed {seed}");
+        assert!(player.opened(FindingKind::KvPoolLeak).is_none());
+    }
+}
+
+/// What a steady series says it would have shown, it shows: half as fast again, within two of the windows that it named.
+#[test]
+fn a_leak_above_what_steadiness_excludes_is_called_within_two_windows() {
+    for seed in 0..4 {
+        let mut noise = noise(seed, 12.0);
+        let calm: Vec<Point> =
+            (0..2880).map(|i| f64::from(i) * 5.0).map(|at| memory(at, 2e4 + noise())).collect();
+        let mut player = played(calm);
+        let judgement = player.detector.judgement();
+        let told = |name: &str| {
+            let of_name = judgement.evidence.iter().find(|evidence| evidence.what == name);
+            of_name.unwrap_or_else(|| panic!("a steady series says {name}")).value
+        };
+        let (rate, over_s) = (1.5 * told("detectable"), told("detectable-over"));
+        let onset = 14_400.0;
+        let leaking = (0..).map(|i| onset + f64::from(i) * 5.0).take_while(|at| *at < onset + 2.0 * over_s);
+        player.play(leaking.map(|at| memory(at, 2e4 + (at - onset) * rate / 60.0 + noise())));
+        let found = player.opened(FindingKind::Leak).map(|(found, _)| found);
+        assert!(found.is_some_and(|found| found > onset), "{rate:.2} MiB/min over {over_s:.0} s: {found:?}");
+    }
+}
+
+/// Durations come from the monotonic clock: a wall clock that is set opens, moves and closes nothing.
+#[test]
+fn a_wall_clock_that_is_set_changes_no_finding() {
+    let told = |steps: bool| {
+        let mut detector = Player::new(CARD).detector;
+        let mut noise = noise(5, 8.0);
+        let mut opened = Vec::new();
+        for (i, at) in times().enumerate() {
+            let set_by = if steps { [0, 7_200_000, -86_400_000, 300][i / 100 % 4] } else { 0 };
+            let mono_ms = 1000 + (at * 1000.0) as u64;
+            let tick =
+                Tick { seq: i as u64 + 1, at: Ts(1_790_000_000_000 + mono_ms as i64 + set_by), mono_ms };
+            let leaked = (at - 1800.0).max(0.0) * 12.0 / 60.0;
+            let said = detector.observe(&Observation {
+                tick,
+                value: Ok(bytes(2e4 + leaked + noise())),
+                capacity: Ok(bytes(CARD)),
+                load: Load::absent(Absent::NotSupported),
+                owners: Err(Absent::NotSupported),
+                peers: Err(Absent::NotSupported),
+                events: &[],
+            });
+            let news = said.iter().filter(|event| !matches!(event, FindingEvent::Updated(_)));
+            opened.extend(news.map(|event| (i, event.finding().key.kind)));
+        }
+        opened
+    };
+    let steady = told(false);
+    assert!(steady.iter().any(|(_, kind)| *kind == FindingKind::Leak));
+    assert_eq!(told(true), steady);
 }
 
 #[test]
