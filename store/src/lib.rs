@@ -69,7 +69,7 @@
 //! had an entry in it gets a *chunk*. Eight windows later (numbers 8k+1 to 8k+8) the chunks of a series are merged into
 //! one, and its values are added to the rollups, in the same commit; `series.rolled_window` says how far that
 //! has come. `series.closed_window` is the first window without the series, NULL while it is read. All this is done a
-//! little after each tick, so that no tick waits for it: a chain is read, 64 chunks are written, up to 16 series are
+//! little after each tick, so that no tick waits for it: a chain is read, 256 chunks are written, up to 32 series are
 //! merged.
 //!
 //! ```text

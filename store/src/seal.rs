@@ -23,9 +23,9 @@ pub(crate) const WINDOW_TICKS: u64 = 900;
 /// Rows read with one tick: a chain.
 const ROWS_A_STEP: i64 = 60;
 
-/// Chunks written with one tick: 400 series take seven ticks, and 40 000 are done before the next window is full. In one
-/// commit, because they share pages.
-const CHUNKS_A_STEP: usize = 64;
+/// Chunks written with one tick, some 10 ms of work: 400 series take two ticks, and 200 000 are done before the next window
+/// is full. In one commit, because they share pages.
+const CHUNKS_A_STEP: usize = 256;
 
 /// A window ends before the wall clock is set by more than this, so that the times in it are of one piece. Small
 /// corrections are not worth a window.
