@@ -3,7 +3,7 @@
 use crate::explain::Basis;
 use crate::ladder::RING;
 use crate::levelling::ROUNDING_MIB;
-use crate::trend::{Line, Series, Z80, least_squares, mean, noise, theil_sen, trend_z};
+use crate::trend::{Line, Series, Z80, is_trend, least_squares, mean, noise, theil_sen, trend_z};
 use crate::work::PerWork;
 
 /// How strict the chain is.
@@ -131,11 +131,11 @@ pub(crate) fn judge(
     series: &Series,
     strict: &Strictness,
 ) -> Result<Rise, Refusal> {
-    steadiness(series, strict).map(|z| drawn(rung, basis, series, z))
+    steadiness(series, strict).map(|()| drawn(rung, basis, series))
 }
 
-/// Runs the chain, cheap tests first; gives Mann-Kendall's z.
-pub(crate) fn steadiness(series: &Series, strict: &Strictness) -> Result<f64, Refusal> {
+/// Runs the chain, cheap tests first.
+pub(crate) fn steadiness(series: &Series, strict: &Strictness) -> Result<(), Refusal> {
     if series.len() < 8 {
         return Err(Refusal::Sparse);
     }
@@ -153,12 +153,11 @@ pub(crate) fn steadiness(series: &Series, strict: &Strictness) -> Result<f64, Re
     if !one_sided && drift_t(series) < strict.drift_t {
         return Err(Refusal::Wandering);
     }
-    let z = trend_z(x);
-    if z < strict.trend_z { Err(Refusal::Wandering) } else { Ok(z) }
+    if is_trend(x, strict.trend_z) { Ok(()) } else { Err(Refusal::Wandering) }
 }
 
 /// A rise whose steadiness has been seen. The line is dearer than all tests.
-pub(crate) fn drawn(rung: usize, basis: Basis, series: &Series, z: f64) -> Rise {
+pub(crate) fn drawn(rung: usize, basis: Basis, series: &Series) -> Rise {
     let times = series.times();
     Rise {
         rung,
@@ -166,7 +165,7 @@ pub(crate) fn drawn(rung: usize, basis: Basis, series: &Series, z: f64) -> Rise 
         line: late_line(series),
         from: times[0],
         until: times[times.len() - 1],
-        z,
+        z: trend_z(series.values()),
         noise: noise(series.values()),
         clock: Clock::Time,
     }

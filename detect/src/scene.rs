@@ -94,7 +94,6 @@ pub(crate) struct Growth {
 pub(crate) struct Growing {
     rung: usize,
     series: Series,
-    z: f64,
 }
 
 /// The least rung on which a leak or a change of pace may be called.
@@ -375,14 +374,14 @@ impl Scene<'_> {
             return None;
         }
         let series = self.series(rung, GROWTH_SLOTS, Basis::Floor)?;
-        let z = rise::steadiness(&series, &GROWTH).ok()?;
-        Some(Growing { rung, series, z })
+        rise::steadiness(&series, &GROWTH).ok()?;
+        Some(Growing { rung, series })
     }
 
     /// The rise of a window that grows, and why it is no leak.
     pub(crate) fn growth(&self, growing: &Growing) -> Growth {
-        let Growing { rung, series, z } = growing;
-        let rise = rise::drawn(*rung, Basis::Floor, series, *z);
+        let Growing { rung, series } = growing;
+        let rise = rise::drawn(*rung, Basis::Floor, series);
         let left = self.series(*rung, GROWTH_SLOTS, Basis::Residual).map(|left| rise_mib(&left));
         let explained = self.account != Account::Pooled
             && left.is_some_and(|left| left <= UNEXPLAINED_SHARE * rise_mib(series));

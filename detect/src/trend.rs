@@ -159,19 +159,33 @@ fn score(x: &[f64]) -> f64 {
 
 /// The variance of the score under "no trend", corrected for ties (Kendall 1975).
 fn score_variance(x: &[f64]) -> f64 {
-    let spread = |n: f64| n * (n - 1.0) * (2.0 * n + 5.0);
     let mut sorted = [0.0; RING];
     let sorted = &mut sorted[..x.len().min(RING)];
     sorted.copy_from_slice(&x[..x.len().min(RING)]);
     sorted.sort_unstable_by(f64::total_cmp);
-    let ties: f64 = sorted.chunk_by(|a, b| a == b).map(|run| spread(run.len() as f64)).sum();
-    (spread(x.len() as f64) - ties) / 18.0
+    let ties: f64 = sorted.chunk_by(|a, b| a == b).map(|run| spread(run.len())).sum();
+    (spread(x.len()) - ties) / 18.0
 }
 
 /// Mann-Kendall's z with the continuity correction; 0 where all values are equal.
 pub(crate) fn trend_z(x: &[f64]) -> f64 {
-    let (score, variance) = (score(x), score_variance(x));
+    z_of(score(x), score_variance(x))
+}
+
+/// Whether Mann-Kendall's z reaches so much. Ties only lower the variance, so most trends need not look for them.
+pub(crate) fn is_trend(x: &[f64], least: f64) -> bool {
+    let score = score(x);
+    z_of(score, spread(x.len()) / 18.0) >= least || z_of(score, score_variance(x)) >= least
+}
+
+fn z_of(score: f64, variance: f64) -> f64 {
     if variance > 0.0 { (score.abs() - 1.0).max(0.0).copysign(score) / variance.sqrt() } else { 0.0 }
+}
+
+/// Eighteen times the variance of the score of so many values without ties.
+fn spread(count: usize) -> f64 {
+    let n = count as f64;
+    n * (n - 1.0) * (2.0 * n + 5.0)
 }
 
 /// The line of Theil and Sen. Its band is Sen's (1968): the pairwise slopes at the ranks that the variance of
