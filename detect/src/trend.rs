@@ -368,5 +368,13 @@ mod tests {
             back.reverse();
             prop_assert!((trend_z(&x) + trend_z(&back)).abs() < 1e-9);
         }
+
+        #[test]
+        fn ties_are_looked_for_where_a_trend_hangs_on_them(
+            x in proptest::collection::vec(0..6_u8, 5..=RING), least in 0.5..5.0_f64,
+        ) {
+            let x: Vec<f64> = x.into_iter().map(f64::from).collect();
+            prop_assert_eq!(is_trend(&x, least), trend_z(&x) >= least);
+        }
     }
 }

@@ -57,11 +57,13 @@ impl Scene<'_> {
 
     /// A quantity that rises with the work, in this window and, where it is kept, the one of twice the length.
     fn along_work(&self, rung: usize, basis: Basis) -> Result<Rise, Refusal> {
-        let series = self.series(rung, RING, basis).ok_or(Refusal::Sparse)?;
-        let rise = self.work.judge(Window { rung, basis }, &series)?;
+        // A bend is cheaper to see than a line is to draw.
         let longer = self.past(rung + 1, basis, LONG_PAST);
-        let is_bent = longer.is_some_and(|longer| self.work.slows(rung + 1, &longer));
-        if is_bent { Err(Refusal::Slowing) } else { Ok(rise) }
+        if longer.is_some_and(|longer| self.work.slows(rung + 1, &longer)) {
+            return Err(Refusal::Slowing);
+        }
+        let series = self.series(rung, RING, basis).ok_or(Refusal::Sparse)?;
+        self.work.judge(Window { rung, basis }, &series)
     }
 
     /// Whether memory is calmer without what the counter accounts for: else the counter's own course is what rises.
