@@ -1,6 +1,6 @@
 //! A history as a row of parts that each add their share to the moment, second by second.
 
-use ebbtide_core::EventKind;
+use ebbtide_core::{Bytes, EngineRole, EventKind, KvSemantics};
 
 use super::dice::Dice;
 use super::parts::{Noise, Scrape};
@@ -22,6 +22,10 @@ pub(super) struct Moment {
     pub(super) arrivals: Option<u32>,
     /// Requests that arrived so far, as the engine tells.
     pub(super) served: Option<f64>,
+    /// What its peers hold.
+    pub(super) peers: Option<Bytes>,
+    /// Share of time in which the device computed, in percent.
+    pub(super) busy: Option<u8>,
     pub(super) leaked: f64,
     pub(super) events: Vec<EventKind>,
     /// Whether the sampler gets to see it.
@@ -113,6 +117,9 @@ impl<'a> Draft<'a> {
             process_start_s: 0,
             kv: KvSight::Hidden,
             is_brink: false,
+            wanted: None,
+            role: EngineRole::Unknown,
+            semantics: KvSemantics::Unknown,
         };
         let length = seconds as f64;
         let parts = Vec::new();
@@ -179,6 +186,18 @@ impl<'a> Draft<'a> {
     pub(super) fn changing(mut self, at: f64, mib_per_min: f64) -> Self {
         self.label.change_s = Some(at as u64);
         self.label.changed_rate_mib_per_min = mib_per_min;
+        self
+    }
+
+    /// The truth: this finding is right, if any.
+    pub(super) fn wanting(mut self, kind: Option<&'static str>) -> Self {
+        self.label.wanted = kind;
+        self
+    }
+
+    /// The engine says what part it plays and what it counts as used.
+    pub(super) fn played_as(mut self, role: EngineRole, semantics: KvSemantics) -> Self {
+        (self.label.role, self.label.semantics) = (role, semantics);
         self
     }
 

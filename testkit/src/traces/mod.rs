@@ -20,12 +20,13 @@ mod course;
 mod dice;
 mod elementary;
 mod fast;
+mod holders;
 mod ordinary;
 mod parts;
 mod requests;
 mod stress;
 
-use ebbtide_core::{Bytes, EventKind};
+use ebbtide_core::{Bytes, EngineRole, EventKind, KvSemantics, Percent};
 
 use course::{Course, Draft};
 use dice::Dice;
@@ -43,6 +44,8 @@ pub enum Group {
     Fast,
     /// One question of its own: a family that a single figure is drawn from.
     Question,
+    /// Who holds it and for what, which no slope shows.
+    Holder,
 }
 
 /// A family of histories.
@@ -79,7 +82,7 @@ impl Family {
 /// All families, in the order of tables.
 #[must_use]
 pub fn families() -> Vec<Family> {
-    [&ordinary::FAMILIES[..], &stress::FAMILIES, &fast::FAMILIES].concat()
+    [&ordinary::FAMILIES[..], &stress::FAMILIES, &fast::FAMILIES, &holders::FAMILIES].concat()
 }
 
 /// The family of this key, as in `N01`.
@@ -146,6 +149,12 @@ pub struct Label {
     /// Whether a forecast of exhaustion is right although nothing leaks, because memory stops less than 2 % below the
     /// capacity.
     pub is_brink: bool,
+    /// The finding that is right, by its name, where it is another than a leak.
+    pub wanted: Option<&'static str>,
+    /// The engine's part in serving a request.
+    pub role: EngineRole,
+    /// What the engine counts as used.
+    pub semantics: KvSemantics,
 }
 
 impl Label {
@@ -179,6 +188,10 @@ pub struct Point {
     pub waiting: Option<u32>,
     /// Requests that were admitted so far, where the engine tells.
     pub served: Option<u64>,
+    /// What the other ranks of its group hold, the median of them.
+    pub peers: Option<Bytes>,
+    /// Share of time in which the device computed, in percent.
+    pub busy: Option<Percent>,
     /// What happened since the sample before.
     pub events: Vec<EventKind>,
     /// What has leaked so far, in MiB: the truth, not for the detector.
@@ -227,6 +240,8 @@ impl Iterator for Trace {
                     running: moment.running.map(|running| running as u32),
                     waiting: moment.running.map(|_| 0),
                     served: moment.served.map(|served| served as u64),
+                    peers: moment.peers,
+                    busy: moment.busy.map(Percent),
                     events,
                     leaked_mib: moment.leaked,
                 });

@@ -183,6 +183,13 @@ impl Gates {
         }
     }
 
+    /// Findings that no slope shows: found where they are right, and opened where they are not.
+    pub(super) fn holders(&mut self, found: Share, wrong: Share) {
+        self.add("imbalance, idle holder, prefill: found", ">= 0.95", at_least(found, 0.95));
+        let shown = format!("{} of {} ({:.3}-{:.3})", wrong.hits, wrong.of, wrong.low, wrong.high);
+        self.add("the same, said of innocents", "0", (shown, wrong.hits == 0));
+    }
+
     /// Whether the same is said at all sampling intervals.
     pub(super) fn sampling(&mut self, agree: Share) {
         self.add("same diagnosis at 1, 5, 10 and 30 s", ">= 0.95", at_least(agree, 0.95));

@@ -15,6 +15,7 @@ mod contest;
 mod counts;
 mod dial;
 mod gates;
+mod holders;
 mod levels;
 mod minutes;
 mod pace;
@@ -45,11 +46,12 @@ const QUICK: f64 = 0.03;
 type Part = fn(&Bench<'_>, &mut Gates) -> Result<String>;
 
 /// The parts by name; each can be run alone.
-const PARTS: [(&str, Part); 7] = [
+const PARTS: [(&str, Part); 8] = [
     ("ordinary", |bench, gates| Ok(bench.ordinary(gates))),
     ("stress", |bench, gates| Ok(bench.stress(gates))),
     ("week", |bench, gates| Ok(bench.week(gates))),
     ("questions", |bench, gates| Ok(bench.questions(gates))),
+    ("holders", |bench, gates| Ok(bench.holders(gates))),
     ("sampling", |bench, gates| Ok(bench.sampling(gates))),
     ("levels", |bench, _| levels::run(bench.root)),
     ("cost", |_, gates| Ok(pace::measure(gates))),
@@ -134,6 +136,7 @@ struct Plan {
     questions: Range<u64>,
     week: Range<u64>,
     sampling: Range<u64>,
+    holders: Range<u64>,
     /// Leaks at each setting of the dial.
     dial: Range<u64>,
     /// Seeds of each part in which the rivals play too, for the time that they take.
@@ -157,6 +160,7 @@ impl Plan {
             week: asked(550),
             dial: asked(40),
             sampling: asked(4),
+            holders: asked(100),
             rivals: count(30),
             rivals_week: count(8),
         }
@@ -250,6 +254,10 @@ impl Bench<'_> {
         )
     }
 
+    fn holders(&self, gates: &mut Gates) -> String {
+        holders::ask(&self.jobs(&[Group::Holder], &self.plan.holders, DAY), gates)
+    }
+
     fn sampling(&self, gates: &mut Gates) -> String {
         let everything = [Group::Clean, Group::Leaking, Group::Stress, Group::Fast];
         sampling::compare(&self.jobs(&everything, &self.plan.sampling, DAY), gates)
@@ -296,7 +304,16 @@ mod tests {
     fn seeds_that_are_printed_are_never_those_for_tuning() {
         for scale in [None, Some(QUICK), Some(10.0)] {
             let plan = Plan::of(&Arguments { scale, ..Arguments::default() });
-            for seeds in [plan.ordinary, plan.stress, plan.questions, plan.week, plan.sampling, plan.dial] {
+            let all = [
+                plan.ordinary,
+                plan.stress,
+                plan.questions,
+                plan.week,
+                plan.sampling,
+                plan.dial,
+                plan.holders,
+            ];
+            for seeds in all {
                 assert!(seeds.start >= Plan::FIRST);
             }
         }

@@ -239,10 +239,13 @@ pub(super) fn observation<'a>(seq: u64, label: &Label, point: &'a Point) -> Obse
             running: told(point.running),
             waiting: told(point.waiting),
             served: told(point.served),
+            busy: told(point.busy),
+            role: label.role,
+            semantics: label.semantics,
             ..absent
         },
         owners: Err(Absent::NotSupported),
-        peers: Err(Absent::NotSupported),
+        peers: told(point.peers),
         events: &point.events,
     }
 }
