@@ -65,7 +65,7 @@ pub struct Scope {
     pub texts: usize,
     /// Tokens of each.
     pub text_tokens: usize,
-    /// Times that speed is measured at least; the best counts.
+    /// Times that speed is measured at least, where it is more than one; the best counts.
     pub rounds: usize,
     /// Times that memory is filled with requests.
     pub draws: usize,

@@ -17,7 +17,7 @@ pub struct Pace {
     pub decode_tokens_per_s: f64,
 }
 
-/// Rounds go on for so long: those of a small model take milliseconds, and what disturbs is often longer.
+/// Several rounds go on for so long: those of a small model take milliseconds, and what disturbs is often longer.
 const LEAST: Duration = Duration::from_millis(400);
 
 /// Tokens of the answer.
@@ -33,7 +33,7 @@ pub(super) fn measure(
     let mut best = Pace { prefill_tokens_per_s: 0.0, decode_tokens_per_s: 0.0 };
     let first = Instant::now();
     let mut rounds = 0;
-    while rounds < scope.rounds.max(1) || first.elapsed() < LEAST {
+    while rounds < scope.rounds.max(1) || (scope.rounds > 1 && first.elapsed() < LEAST) {
         rounds += 1;
         let mut request = Request { strategy, sequence: pool.open(), done: 0 };
         let prompt = &subject.text[..scope.text_tokens];
