@@ -18,6 +18,8 @@ const SETTLING_S: f64 = 14_400.0;
 const SETTLING_MIB_PER_S: f64 = 500.0 / SETTLING_S;
 /// Calm before a rise must have lasted so long, in seconds, and no less than the rise itself.
 const MIN_CALM_S: f64 = 600.0;
+/// What is loaded has come in after so long, in seconds: weights stream in within 30 s to 5 min.
+const LOADED_S: f64 = 400.0;
 /// How far calm may stray from the level that the rise began at, as a share of what was gained.
 const CALM_SHARE: f64 = 0.1;
 /// The least such stray, in MiB: four allocation granules of 2 MiB.
@@ -75,7 +77,7 @@ impl Scene<'_> {
     }
 
     /// Whether memory held its level before the rise for as long as it rises now. Something that takes more than all
-    /// that was held before is being loaded; it does not leak.
+    /// that was held before within minutes is being loaded; it does not leak.
     fn was_calm_before(&self, rise: &Rise) -> bool {
         let onset = onset::of(self.ladder, self.explainer, rise);
         let gained = rise.line.at(rise.until) - onset.level;
@@ -89,6 +91,7 @@ impl Scene<'_> {
         let before = onset.at - block_s(rung) / 2.0;
         let mut calm =
             self.ladder.blocks(rung).filter(|block| (since..before).contains(&block.at)).peekable();
-        since >= 0.0 && gained <= self.origin_mib + onset.level && calm.peek().is_some() && calm.all(is_level)
+        let is_loaded = gained > self.origin_mib + onset.level && rise.until - onset.at < LOADED_S;
+        since >= 0.0 && !is_loaded && calm.peek().is_some() && calm.all(is_level)
     }
 }

@@ -107,3 +107,16 @@ fn growth_that_fills_the_card_is_imminent_while_there_is_room() {
         assert!(stands.contains(&true), "full in {minutes} min: nothing stands at the end");
     }
 }
+
+#[test]
+fn what_multiplies_for_longer_than_weights_take_to_stream_in_is_a_leak() {
+    let (rate, mut rng) = (8400.0, fastrand::Rng::with_seed(4));
+    let mut player = Player::new(CARD);
+    player.play((0..2300).map(|i| {
+        let at = f64::from(i);
+        let grown = rate * (at - CALM).max(0.0) / 60.0;
+        Point { at, used: 9000.0 + grown + 4.0 * rng.f64(), ..Point::default() }
+    }));
+    let (after, error) = called(&player, rate).expect("no load takes eight minutes");
+    assert!(after > 6.0 && error < 0.05, "called after {after:.1} min, rate off by {error:.3}");
+}
