@@ -126,6 +126,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
         #[test]
         fn weights_come_back_within_half_a_step(
             columns in 1..100usize, rows in 1..40usize, seed: u64, power in -10..4i32,
