@@ -128,7 +128,7 @@ fn figures(outcome: &Outcome) -> Table {
             Some(Limit::AtLeast(limit)) => format!(">= {}", number(limit, figure.unit)),
             None => "–".to_owned(),
         };
-        let error = figure.error.map_or_else(String::new, |error| format!(" ± {error:.2}"));
+        let error = figure.error.map_or_else(String::new, |error| format!(" ± {error:.3}"));
         let verdict = match figure.is_kept {
             Some(true) => "ok",
             Some(false) => "missed",
@@ -149,6 +149,6 @@ fn number(value: f64, unit: &str) -> String {
     match unit {
         "steps" => format!("{value:.0}"),
         "x" => format!("{value:.3} x"),
-        _ => format!("{value:.2} {unit}"),
+        _ => format!("{value:.3} {unit}"),
     }
 }
