@@ -6,7 +6,7 @@ use crate::channel::{Channel, leak_passes, patience};
 use crate::explain::Basis;
 use crate::kink::Kink;
 use crate::ladder::{Closed, RING};
-use crate::rise::{Rise, rise_mib};
+use crate::rise::{Clock, Rise, rise_mib};
 use crate::scene::{Growth, Reserve, SIZED_RUNG, Scene};
 
 /// From this rung on (windows of 8.5 min) a rise that a leak could make is growth even below former heights.
@@ -121,8 +121,10 @@ impl Verdict {
             None => self.leak.pass(rung, leak_passes(rung), || rise),
             Some(_) => self.miss_leak(scene, rung),
         }
-        let reserve = reserve.unwrap_or(Reserve::TooShort);
-        (rung >= UNCONFIRMED_RUNG).then_some(Growth { rise, reserve })
+        // Many a course that comes and goes with the load lies near a line over work: one that chance may have drawn
+        // is no growth, unless it is seen to grow over time too.
+        let is_growth = rung >= UNCONFIRMED_RUNG && !matches!(rise.clock, Clock::Work(_));
+        is_growth.then_some(Growth { rise, reserve: reserve.unwrap_or(Reserve::TooShort) })
     }
 
     /// A leak that stands is taken back only where it is seen to have stopped: that one window cannot show it again is
