@@ -114,3 +114,30 @@ fn samples_that_are_far_apart_make_no_stairs_of_a_ramp_or_of_shards() {
     let stairs = |at: f64| 30_000.0 + 300.0 * (at / 600.0).floor();
     assert!(is_stairs(&History { seconds: 7200, interval: 30, ..quiet(&stairs) }));
 }
+
+#[test]
+fn what_a_late_counter_leaves_of_a_load_is_no_growth_over_work() {
+    for seed in 0..4 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        // Requests that come and go at random, their cache read up to ten seconds late.
+        let (mut held, mut served) = (0.0, 0.0);
+        let course: Vec<(f64, f64)> = (0..6 * 3600)
+            .map(|_| {
+                held = held * 0.98 + if rng.f64() < 0.03 { 400.0 * rng.f64() } else { 0.0 };
+                served += 2.0 * rng.f64();
+                (held, served)
+            })
+            .collect();
+        let late = |at: f64| course[at as usize / 10 * 10];
+        let load = |at: f64| {
+            let (held, served) = late(at);
+            Load { served: Ok(served as u64), ..load(held, 8000.0, (held / 50.0) as u32) }
+        };
+        let used = |at: f64| 30_000.0 + course[at as usize].0;
+        for interval in [1, 5, 30] {
+            let said = told("", &History { seconds: 6 * 3600, interval, load: &load, ..quiet(&used) });
+            let is_blamed = said.contains("not yet judged") || said.contains("leak:");
+            assert!(!is_blamed, "seed {seed}, {interval} s: {said}");
+        }
+    }
+}
