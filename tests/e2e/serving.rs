@@ -23,7 +23,7 @@ fn a_load_is_served_with_everything_on_and_nothing_is_left_behind() {
     assert!(report["served"].as_u64().unwrap() > 0, "{report}");
     assert!(report["blocks_dropped_behind_window"].as_u64().unwrap() > 0, "{report}");
     let checks = report["checks"].as_array().unwrap();
-    assert_eq!(checks.len(), 6);
+    assert_eq!(checks.len(), 7);
     assert!(checks.iter().all(|check| check["expected"] == check["found"]), "{report}");
 }
 
@@ -33,7 +33,7 @@ fn a_leak_is_told_with_its_true_size() {
     let output = world.run(&["engine", "--inject=scratch:60M", "--seconds=2", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     let leaked = report["injected_leak_bytes"].as_u64().unwrap() as f64 / f64::from(1 << 20);
-    assert_eq!(report["device_bytes_beside_pool"], report["injected_leak_bytes"], "{report}");
+    assert_eq!(report["device_bytes_beside"], report["injected_leak_bytes"], "{report}");
     // A mebibyte a second, up to the last turn.
     let seconds = report["seconds"].as_f64().unwrap();
     assert!(leaked > 0.0 && leaked <= seconds, "{leaked} MiB in {seconds} s");
