@@ -1,8 +1,13 @@
 //! The ladder: rings of blocks, each rung's blocks twice as long as those of the rung below.
 
+mod glance;
+mod ring;
+
 use crate::blocks::{Block, Count, KvBlock};
 use crate::explain::Basis;
 use crate::trend::{Series, despike, noise};
+use glance::{Glance, ROUGHNESS, is_flat, rough_noise};
+use ring::{CEIL, FLOOR, Filling, MID, RESIDUAL, Rung, in_order, lane};
 
 /// Rungs: blocks of 1 s, 2 s … 8192 s, so that the longest ring reaches back three days.
 pub(crate) const RUNGS: usize = 14;
@@ -45,38 +50,6 @@ impl Closed {
     }
 }
 
-/// A block that still grows.
-#[derive(Debug, Clone, Copy)]
-struct Filling {
-    slot: u64,
-    samples: u32,
-    block: Block,
-    /// Lowest and highest value of the KV counter, in the calmest part where there is a choice.
-    swing: Option<(f32, f32)>,
-}
-
-/// One rung: a ring of closed blocks and the one that still grows. What a glance needs lies side by side.
-#[derive(Debug, Clone)]
-struct Rung {
-    at: [f64; RING],
-    heights: [Heights; RING],
-    next: usize,
-    len: usize,
-    /// The slot of the newest block, and how many slots in a row up to it are filled.
-    newest_slot: u64,
-    unbroken: usize,
-    /// The highest ceiling.
-    highest: f32,
-    filling: Option<Filling>,
-}
-
-/// Floor, mean, ceiling and residual of a block; the residual is NaN where the counter was absent.
-type Heights = [f32; 4];
-const FLOOR: usize = 0;
-const MID: usize = 1;
-const CEIL: usize = 2;
-const RESIDUAL: usize = 3;
-
 /// What else counters leave of a rung's blocks. Most series have none, so these are kept apart; NaN is absent.
 #[derive(Debug, Clone, Copy)]
 struct Counters {
@@ -90,142 +63,9 @@ impl Counters {
         Self { calm: [f32::NAN; RING], beyond_peak: [f32::NAN; RING], running: [f32::NAN; RING] };
 }
 
-impl Rung {
-    const EMPTY: Self = Self {
-        at: [0.0; RING],
-        heights: [[0.0; 4]; RING],
-        next: 0,
-        len: 0,
-        newest_slot: 0,
-        unbroken: 0,
-        highest: f32::MIN,
-        filling: None,
-    };
-
-    /// Keeps a block that has ended; gives its place.
-    fn push(&mut self, ended: &Filling) -> usize {
-        let (place, block) = (self.next % RING, &ended.block);
-        let is_highest_lost = self.len == RING && self.heights[place][CEIL] >= self.highest;
-        self.at[place] = block.at;
-        let residual = block.kv.map_or(f32::NAN, |kv| kv.residual);
-        self.heights[place] = [block.floor, block.mid, block.ceil, residual];
-        if block.ceil >= self.highest {
-            self.highest = block.ceil;
-        } else if is_highest_lost {
-            self.highest = self.heights.iter().fold(f32::MIN, |highest, block| highest.max(block[CEIL]));
-        }
-        let follows = self.len > 0 && ended.slot == self.newest_slot + 1;
-        self.unbroken = if follows { (self.unbroken + 1).min(RING) } else { 1 };
-        self.newest_slot = ended.slot;
-        self.next = (self.next + 1) % RING;
-        self.len = (self.len + 1).min(RING);
-        self.filling = None;
-        place
-    }
-
-    /// Where the `i`th newest block lies.
-    const fn place(&self, i: usize) -> usize {
-        self.next.wrapping_sub(i + 1) % RING
-    }
-
-    /// Takes a part of the block that grows. `is_choosing`: the calm residual comes from the calmer part.
-    fn add(&mut self, part: &Filling, is_choosing: bool) {
-        let Some(own) = &mut self.filling else {
-            self.filling = Some(*part);
-            return;
-        };
-        let mut block = own.block.merged(own.samples, &part.block, part.samples);
-        let mut swing = own.swing.zip(part.swing).map(|(a, b)| (a.0.min(b.0), a.1.max(b.1)));
-        if is_choosing && let (Some(a), Some(b)) = (own.swing, part.swing) {
-            let is_own = a.1 - a.0 <= b.1 - b.0;
-            let calmer = if is_own { own.block.kv } else { part.block.kv };
-            swing = Some(if is_own { a } else { b });
-            block.kv = block.kv.zip(calmer).map(|(kv, calmer)| KvBlock { calm: calmer.calm, ..kv });
-        }
-        own.samples = own.samples.saturating_add(part.samples);
-        own.swing = swing.or(own.swing).or(part.swing);
-        own.block = block;
-    }
-}
-
-/// How far heights rise from the first to the last quarter of a window, summed over the blocks of a quarter, in single
-/// precision: enough to see that most windows rise too little to be copied and looked at.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Glance {
-    rise: Heights,
-    /// The sum of what was added up, without its signs: rounding is in proportion to it.
-    moved: Heights,
-    blocks: f32,
-}
-
-impl Glance {
-    /// Sixteen roundings of 2^-24 each.
-    const ROUNDING: f32 = 1e-6;
-
-    /// Whether a quantity surely rises by less than this. Not where it is absent, or not glanced at.
-    pub(crate) fn is_flat(&self, basis: Basis, least: f64) -> bool {
-        let lane = match basis {
-            Basis::Floor => FLOOR,
-            Basis::Mid => MID,
-            Basis::Ceil => CEIL,
-            Basis::Residual => RESIDUAL,
-            Basis::CalmResidual | Basis::BeyondPeak => return false,
-        };
-        self.rise[lane] + Self::ROUNDING * self.moved[lane] < least as f32 * self.blocks
-    }
-}
-
-/// One of the heights of a ring's blocks in the order of time.
-fn lane<const LANE: usize>(heights: &[Heights; RING], oldest: usize) -> [f32; RING] {
-    let mut lane = [0.0; RING];
-    let (newer, older) = heights.split_at(oldest);
-    for (value, block) in lane.iter_mut().zip(older.iter().chain(newer)) {
-        *value = block[LANE];
-    }
-    lane
-}
-
-/// A ring in the order of time.
-fn in_order<T: Copy + Default>(ring: &[T; RING], oldest: usize) -> [T; RING] {
-    let mut ordered = [T::default(); RING];
-    ordered[..RING - oldest].copy_from_slice(&ring[oldest..]);
-    ordered[RING - oldest..].copy_from_slice(&ring[..oldest]);
-    ordered
-}
-
 /// Whether none of the values is absent.
 fn is_present(values: &[f32]) -> bool {
     !values.iter().fold(false, |absent, value| absent | value.is_nan())
-}
-
-/// How far [`rough_noise`] may be off, in MiB: heights up to 1 TiB are read to 1/16 MiB.
-const ROUGHNESS: f32 = 0.25;
-
-/// The noise of a full window in single precision, four values at a time.
-fn rough_noise(values: &[f32; RING]) -> f32 {
-    let mut squares = [0.0_f32; 4];
-    let bends = values.windows(3).map(|w| (w[2] - w[1]) - (w[1] - w[0]));
-    let mut all = [0.0_f32; RING];
-    for (place, bend) in all.iter_mut().zip(bends) {
-        *place = bend * bend;
-    }
-    for four in all.chunks_exact(4) {
-        for (sum, square) in squares.iter_mut().zip(four) {
-            *sum += square;
-        }
-    }
-    (squares.iter().sum::<f32>() / (6 * (RING - 2)) as f32).sqrt()
-}
-
-/// Whether values surely rise by less than this from the first to the last quarter; not where any there is NaN.
-fn is_flat(values: &[f32; RING], least: f64) -> bool {
-    let quarter = RING / 4;
-    let (mut rise, mut moved) = (0.0_f32, 0.0_f32);
-    for (older, newer) in values[..quarter].iter().zip(&values[RING - quarter..]) {
-        rise += newer - older;
-        moved += (newer - older).abs();
-    }
-    rise + Glance::ROUNDING * moved < least as f32 * quarter as f32
 }
 
 /// All rungs of one series since its epoch began.
@@ -417,21 +257,7 @@ impl Ladder {
 
     /// Looks at the rises of so many slots, a multiple of four; nothing where one of them is empty.
     pub(crate) fn glance(&self, rung: usize, slots: usize) -> Option<Glance> {
-        let rung = &self.rungs[rung];
-        if rung.unbroken < slots {
-            return None;
-        }
-        let quarter = slots / 4;
-        let (mut rise, mut moved) = ([0.0; 4], [0.0; 4]);
-        for i in 0..quarter {
-            let (newer, older) = (&rung.heights[rung.place(i)], &rung.heights[rung.place(slots - 1 - i)]);
-            for lane in 0..4 {
-                let step: f32 = newer[lane] - older[lane];
-                rise[lane] += step;
-                moved[lane] += step.abs();
-            }
-        }
-        Some(Glance { rise, moved, blocks: quarter as f32 })
+        Glance::of(&self.rungs[rung], slots)
     }
 
     /// Whether a quantity surely rises by less than this from the first to the last quarter of a window. Not where a
@@ -544,22 +370,36 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_over_any_pattern_of_gaps() {
+    fn each_block_spans_just_the_samples_of_its_slot_over_any_pattern_of_gaps() {
         for seed in 0..50 {
             let mut rng = fastrand::Rng::with_seed(seed);
-            let (mut ladder, mut at, mut sum, mut weighed) = (Ladder::new(), 0.0, 0.0, 0.0);
+            let (mut ladder, mut samples, mut at) = (Ladder::new(), Vec::new(), 0.0);
             for _ in 0..500 {
                 at += rng.f64() * if rng.u8(..) < 16 { 300.0 } else { 3.0 };
-                ladder.push(&sample(at, 1.0));
-                sum += 1.0;
+                samples.push((at, rng.f32()));
             }
-            ladder.push(&sample(1e7, 1.0));
-            for block in ladder.blocks(13) {
-                weighed += f64::from(block.mid);
+            for &(at, value) in &samples {
+                ladder.push(&sample(at, value));
             }
-            assert!(sum > 0.0 && weighed == ladder.blocks(13).count() as f64);
-            let times: Vec<f64> = ladder.blocks(5).map(|block| block.at).collect();
-            assert!(times.is_sorted(), "{times:?}");
+            // A rung is at most one block behind the one below it: so many ends close all that was open.
+            let is_end = |at: f64| at >= 1e7;
+            for end in 1..=2 * RUNGS {
+                ladder.push(&sample(1e7 * end as f64, 0.0));
+            }
+            for rung in 0..RUNGS {
+                let slot = |at: f64| (at / block_s(rung)) as u64;
+                let span = |slot: &[(f64, f32)]| {
+                    slot.iter().fold((f32::MAX, f32::MIN), |(low, high), &(_, v)| (low.min(v), high.max(v)))
+                };
+                let slots: Vec<(f32, f32)> =
+                    samples.chunk_by(|(a, _), (b, _)| slot(*a) == slot(*b)).map(span).collect();
+                let kept: Vec<Block> = ladder.blocks(rung).collect();
+                let ends = kept.iter().filter(|block| is_end(block.at)).count();
+                assert_eq!(kept.len(), RING.min(slots.len() + ends), "seed {seed}, rung {rung}");
+                let spans: Vec<(f32, f32)> =
+                    kept.iter().take(kept.len() - ends).map(|block| (block.floor, block.ceil)).collect();
+                assert_eq!(spans, slots[slots.len() - spans.len()..], "seed {seed}, rung {rung}");
+            }
         }
     }
 }
