@@ -14,8 +14,8 @@ const SERIES_A_GPU: f64 = 4.0;
 const VIEWS: f64 = 3.0;
 /// What else each window is asked: whether its rise became faster.
 const CHANGES: f64 = 1.0;
-/// What else a series is asked: whether its KV pool rises by the hour, and whether by the day.
-const RULES: f64 = 2.0;
+/// What else a series is asked: whether it climbs stairs, whether its KV pool rises by the hour, and whether by the day.
+const RULES: f64 = 3.0;
 /// Seconds of a week.
 const WEEK_S: f64 = 604_800.0;
 /// Chances above this are none that a test could be held to, and below that no fleet asks for.

@@ -1,7 +1,7 @@
 //! Did a steady rise become faster? A kink from nothing is the leak's own test; this one wants a rise before it.
 
 use crate::explain::Basis;
-use crate::rise::{Clock, Rise, rise_mib};
+use crate::rise::{Clock, Rise, granular_noise, rise_mib};
 use crate::trend::{Series, noise, theil_sen, trend_z};
 
 /// The new pace, as a multiple of the old one.
@@ -43,14 +43,20 @@ pub(crate) fn find(rung: usize, basis: Basis, series: &Series, half_z: f64) -> O
     let (before, line) = (theil_sen(&older), theil_sen(&newer));
     let times = newer.times();
     let (from, until) = (times[0], times[times.len() - 1]);
-    let noise = noise(series.values());
     // Standard error of a least-squares slope over n evenly spaced values, threefold for correlated noise.
-    let error = noise * (2.0 * 36.0 / (half as f64).powi(3)).sqrt() * half as f64 / (until - from);
+    let error = granular_noise(series.values()) * (2.0 * 36.0 / (half as f64).powi(3)).sqrt() * half as f64
+        / (until - from);
     let faster = line.slope >= MIN_RATIO * before.slope && line.slope - before.slope >= MIN_ERRORS * error;
     (before.slope > 0.0 && faster).then_some(Kink {
-        after: Rise { rung, basis, line, from, until, z, noise, clock: Clock::Time },
+        after: Rise { rung, basis, line, from, until, z, noise: noise(series.values()), clock: Clock::Time },
         before: before.slope,
     })
+}
+
+/// Whether a pace is so much faster than that of all that is kept from before it: beside a leak that wanders with its
+/// load some stretch is always slower than the next one.
+pub(crate) fn outpaces(after: &Rise, before: &Series) -> bool {
+    after.line.slope >= MIN_RATIO * theil_sen(before).slope
 }
 
 /// Whether one step makes up much of a rise: then it came at once, and is no pace.

@@ -214,7 +214,7 @@ pub(crate) fn slows_in_the_long_run(longer: &Series) -> bool {
 
 /// The noise of values that come in granules: a granule is off by its size over the square root of 12, however calm its
 /// neighbours are.
-fn granular_noise(x: &[f64]) -> f64 {
+pub(crate) fn granular_noise(x: &[f64]) -> f64 {
     let largest = x.windows(2).map(|pair| pair[1] - pair[0]).fold(2.0, f64::max);
     noise(x).max(largest / 12.0_f64.sqrt())
 }

@@ -27,6 +27,8 @@ const EVENTLESS_RUNG: usize = 5;
 const UNEXPLAINED_SHARE: f64 = 0.3;
 /// Blocks that a longer past must hold to say whether a rise slows down in it.
 const LONG_PAST: usize = 24;
+/// Blocks that say at which pace memory rose before.
+const LEAST_PAST: usize = 8;
 /// What a running request holds outside the KV cache at most, in MiB: activations are 0 to 4.
 const REQUEST_MIB: f64 = 4.0;
 /// The number of requests is constant where Mann-Kendall's z of it is below this.
@@ -407,13 +409,28 @@ impl Scene<'_> {
             Account::OnDemand { .. } => self.quieter_residual(rung),
             _ => self.quietest(rung)?,
         };
-        let found = kink::find(rung, basis, &self.series(rung, RING, basis)?, self.budget.half_z(rung))?;
+        let (series, half_z) = (self.series(rung, RING, basis)?, self.budget.half_z(rung));
+        let found = kink::find(rung, basis, &series, half_z)?;
+        let is_of_load = || {
+            let over_work = self.work.series(rung, &series);
+            over_work.is_some_and(|over_work| kink::find(rung, basis, &over_work, half_z).is_none())
+        };
+        if is_of_load() || !self.outpaces_its_past(&found.after) {
+            return None;
+        }
         let begun = 2.0 * found.after.from - found.after.until;
         let warm = self.account.is_exact() || begun >= self.warm_up_s;
         if matches!(self.account, Account::OnDemand { .. }) {
             self.outgrows_requests(&found.after).ok()?;
         }
         (warm && !self.explainer.peaked_since(begun)).then_some(found)
+    }
+
+    /// Whether a rise is faster, too, than what came before it in blocks four times as long.
+    fn outpaces_its_past(&self, rise: &Rise) -> bool {
+        let Some(past) = self.past(rise.rung + 2, rise.basis, LEAST_PAST) else { return true };
+        let len = past.times().partition_point(|at| *at < rise.from);
+        len < LEAST_PAST || kink::outpaces(rise, &past.slice(0..len))
     }
 }
 

@@ -123,7 +123,7 @@ impl Rules {
             .steps
             .claim()
             .or_else(|| self.release.claim(moment))
-            .or_else(|| self.stairs.claim(moment))
+            .or_else(|| self.stairs.claim(moment, known))
             .or_else(|| self.quiet.claim(moment));
         let all = [
             of_events,

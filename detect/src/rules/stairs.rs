@@ -1,9 +1,10 @@
 //! Stairs without a known event: equal steps upward with level stretches between them are a leak at each of something
-//! that happens, whatever it is.
+//! that happens, whatever it is. A warm-up takes steps, too, and now and then some of them are equal by chance, so how
+//! many are asked follows from how alike they are.
 
 use ebbtide_core::{ByteRate, Evidence, FindingKind, RateBand, Severity, Tick, Tier, units::MIB};
 
-use super::{Claim, Moment, bytes, seconds};
+use super::{Claim, Known, Moment, bytes, seconds};
 use crate::sentence;
 
 /// Stretches of which the lowest value is looked at, in seconds: spikes of load are shorter.
@@ -22,7 +23,9 @@ const MIN_HOLD_S: f64 = 48.0;
 const MIN_SEEN: u32 = 3;
 /// What memory may rise between steps, as a share of the next one.
 const BETWEEN: f64 = 0.25;
-/// Steps that make a leak; and how many make it sure.
+/// Two heights are no more alike than this, in MiB: what driver and allocator round to.
+const GRANULE: f64 = 2.0;
+/// Steps that may make a leak; and how many make it sure.
 const MIN_STEPS: usize = 3;
 /// See [`MIN_STEPS`].
 const SURE_STEPS: usize = 4;
@@ -72,6 +75,8 @@ pub(super) struct Stairs {
 struct Flight {
     first: Tick,
     step: f64,
+    /// The highest less the lowest step, in MiB.
+    spread: f64,
     count: usize,
     /// Seconds from one to the next: shortest, mean, longest.
     pauses: [f64; 3],
@@ -163,6 +168,9 @@ impl Stairs {
         let slack = EQUAL.0.max(EQUAL.1 * step);
         let is_equal = |pair: &&[Level]| (pair[1].lowest - pair[0].lowest - step).abs() <= slack;
         let count = levels.windows(2).rev().take_while(is_equal).count();
+        let heights =
+            || levels[levels.len() - 1 - count..].windows(2).map(|pair| pair[1].lowest - pair[0].lowest);
+        let (least, most) = heights().fold((f64::MAX, 0.0_f64), |(a, b), x| (a.min(x), b.max(x)));
         let bottom = levels[levels.len() - 1 - count];
         let pauses =
             || levels[levels.len() - count..].windows(2).map(|pair| seconds(pair[0].since, pair[1].since));
@@ -175,17 +183,22 @@ impl Stairs {
         (count >= MIN_STEPS && goes_on && !is_loading).then(|| Flight {
             first: levels[levels.len() - count].since,
             step,
+            spread: most - least,
             count,
             pauses: [shortest, pauses().sum::<f64>() / (count - 1) as f64, longest],
         })
     }
 
-    /// Whether memory climbs stairs.
-    pub(super) fn claim(&self, moment: &Moment) -> Option<Claim> {
+    /// Whether memory climbs stairs that chance does not build at the fleet's level.
+    pub(super) fn claim(&self, moment: &Moment, known: Known) -> Option<Claim> {
         if self.len <= MIN_STEPS {
             return None;
         }
-        let Flight { first, step, count, pauses } = self.flight(moment.tick)?;
+        let flight = self.flight(moment.tick)?;
+        if flight.log_chance() > known.budget.log_chance(flight.pauses[1]) {
+            return None;
+        }
+        let Flight { first, step, count, pauses, .. } = flight;
         let [high, mean, low] = pauses.map(|each_s| ByteRate(step * MIB as f64 / each_s));
         let (rate, each_s) = (RateBand { rate: mean, low, high }, pauses[1]);
         Some(Claim {
@@ -204,6 +217,22 @@ impl Stairs {
             summary: sentence::leak_in_stairs(bytes(step), each_s, count),
             settle: sentence::SETTLE_STAIRS,
         })
+    }
+}
+
+impl Flight {
+    /// The natural logarithm of the chance that steps are so alike without a fault, if their heights spread evenly over
+    /// no less than they measure, and they come without memory of each other (a Poisson process).
+    fn log_chance(&self) -> f64 {
+        let [shortest, _, longest] = self.pauses;
+        let count = self.count as f64;
+        // The range of n even values stays within a share w of theirs with a chance of n w^(n-1) at most.
+        let share = ((self.spread + GRANULE) / self.step).min(1.0);
+        let of_heights = count.ln() + (count - 1.0) * share.ln();
+        // The longest of m exponential values is within 1 + d of the shortest with the chance of this product.
+        let excess = (longest - shortest + STRETCH_S) / shortest;
+        let of_pause = |k: usize| (k as f64 * excess / (count - 1.0 + k as f64 * excess)).ln();
+        of_heights + (1..self.count - 1).map(of_pause).sum::<f64>()
     }
 }
 
