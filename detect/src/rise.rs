@@ -251,7 +251,7 @@ fn evenness(series: &Series, strict: &Strictness) -> Result<(), Refusal> {
 }
 
 /// Student's t of the increments between eighths: large where the drift is steady, small for a random walk.
-fn drift_t(series: &Series) -> f64 {
+pub(crate) fn drift_t(series: &Series) -> f64 {
     let mut increments = [0.0; 7];
     for (i, increment) in increments.iter_mut().enumerate() {
         *increment = series.part(i + 1, 8).1 - series.part(i, 8).1;

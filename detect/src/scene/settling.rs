@@ -6,7 +6,7 @@ use crate::explain::Basis;
 use crate::ladder::{RUNGS, block_s};
 use crate::levelling;
 use crate::onset;
-use crate::rise::Rise;
+use crate::rise::{Rise, drift_t};
 use crate::trend::{Series, noise};
 
 /// Up to this rung (windows of 68 min) what settles over hours looks straight.
@@ -16,6 +16,8 @@ const SETTLING_S: f64 = 14_400.0;
 /// What settles adds 500 MiB at least, so with that time constant it begins at this pace, in MiB a second. What is
 /// slower need not be told from it.
 const SETTLING_MIB_PER_S: f64 = 500.0 / SETTLING_S;
+/// Student's t of the increments between eighths that rules out a handful of steps which happen to lie on a line.
+const SETTLING_DRIFT_T: f64 = 8.0;
 /// Calm before a rise must have lasted so long, in seconds, and no less than the rise itself.
 const MIN_CALM_S: f64 = 600.0;
 /// What is loaded has come in after so long, in seconds: weights stream in within 30 s to 5 min.
@@ -49,6 +51,9 @@ impl Scene<'_> {
 
     fn is_straighter_than_settling(&self, rise: &Rise) -> bool {
         let Some(late) = self.since_onset(rise) else { return false };
+        if drift_t(&late) < SETTLING_DRIFT_T {
+            return false;
+        }
         let third_s = late.times().last().map_or(0.0, |until| (until - late.times()[0]) / 3.0);
         levelling::of(&late, self.granular_noise(rise).unwrap_or(0.0))
             .is_some_and(|level| level.keeps((-third_s / SETTLING_S).exp()))
