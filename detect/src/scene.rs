@@ -252,6 +252,7 @@ impl Scene<'_> {
             }
             Account::Unlearned => {
                 let rise = self.judged(rung, Basis::Residual)?;
+                self.outgrows_requests(&rise)?;
                 self.raw(rung)?;
                 rise
             }
