@@ -101,6 +101,20 @@ mod tests {
     }
 
     #[test]
+    fn a_slow_stretch_of_an_even_rise_makes_its_usual_pace_no_faster_one() {
+        let (mut window, mut past) = (Series::new(), Series::new());
+        for i in 0..RING {
+            let at = i as f64;
+            window.push(at, 2.0 * at + 2.4 * (at - 16.0).max(0.0));
+            past.push(4.0 * (at - RING as f64), 4.0 * 3.2 * (at - RING as f64));
+        }
+        let found = find(6, Basis::Mid, &window, 0.0).expect("the newer half is twice as steep");
+        assert!(!outpaces(&found.after, &past));
+        let calm = past.slice(0..1);
+        assert!(outpaces(&found.after, &calm), "nothing rose before");
+    }
+
+    #[test]
     fn noise_around_a_constant_rise_is_no_kink() {
         for seed in 0..500 {
             let mut rng = fastrand::Rng::with_seed(seed);

@@ -240,3 +240,35 @@ impl Flight {
 fn least(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     a.zip(b).map(|(a, b)| a.min(b)).or(a).or(b)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often so many steps of random height, after random pauses, are as alike as this flight.
+    fn drawn(flight: &Flight, draws: u32) -> f64 {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let share = (flight.spread + GRANULE) / flight.step;
+        let excess = (flight.pauses[2] - flight.pauses[0] + STRETCH_S) / flight.pauses[0];
+        let is_alike = |_: &u32| {
+            let span = |values: Vec<f64>| {
+                values.iter().fold((f64::MAX, 0.0_f64), |(a, b), x| (a.min(*x), b.max(*x)))
+            };
+            let (least, most) = span((0..flight.count).map(|_| rng.f64()).collect());
+            let (shortest, longest) = span((1..flight.count).map(|_| -(1.0 - rng.f64()).ln()).collect());
+            most - least <= share && longest <= (1.0 + excess) * shortest
+        };
+        f64::from((0..draws).filter(is_alike).count() as u32) / f64::from(draws)
+    }
+
+    #[test]
+    fn the_chance_of_stairs_is_that_of_steps_without_memory() {
+        for (count, spread, pauses) in
+            [(3, 8.0, [60.0, 70.0, 80.0]), (4, 28.0, [60.0, 90.0, 110.0]), (3, 0.0, [48.0; 3])]
+        {
+            let flight = Flight { first: Tick::default(), step: 100.0, spread, count, pauses };
+            let (stated, seen) = (flight.log_chance().exp(), drawn(&flight, 400_000));
+            assert!(seen <= 1.1 * stated && stated <= 1.6 * seen, "{count} steps: {seen} for {stated}");
+        }
+    }
+}
