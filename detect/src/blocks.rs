@@ -57,8 +57,10 @@ pub(crate) struct KvBlock {
 
 impl Block {
     /// Both blocks as one; the weights are their numbers of samples.
+    #[inline]
     pub(crate) fn merged(&self, own: u32, other: &Self, others: u32) -> Self {
-        let share = f64::from(others) / f64::from(own + others);
+        // Halves mostly hold as many samples; a division would be the dearest part of it.
+        let share = if own == others { 0.5 } else { f64::from(others) / f64::from(own + others) };
         let mean = |a: f32, b: f32| (f64::from(a) + (f64::from(b) - f64::from(a)) * share) as f32;
         Self {
             at: self.at + (other.at - self.at) * share,

@@ -11,7 +11,7 @@ use crate::explain::Explainer;
 use crate::findings::Findings;
 use crate::forecast::Headroom;
 use crate::ladder::{Closed, Ladder};
-use crate::observation::Observation;
+use crate::observation::{Load, Observation};
 use crate::report::{self, Drawing, Now, Report};
 use crate::rules::{Known, Moment, Rules};
 use crate::scene::Terms;
@@ -56,6 +56,15 @@ struct Held {
     residual: Option<f32>,
 }
 
+/// What is asked of the newest sample later.
+#[derive(Debug, Clone, Copy)]
+struct Latest {
+    mono_ms: u64,
+    value: Bytes,
+    kv_pool: Reading<Bytes>,
+    kv_used: Reading<Bytes>,
+}
+
 /// Judges one series. Pure: the same observations in the same order give the same findings.
 #[derive(Debug, Clone)]
 pub struct Detector {
@@ -68,7 +77,7 @@ pub struct Detector {
     verdict: Verdict,
     findings: Findings,
     epoch: Option<Epoch>,
-    last: Option<Moment>,
+    last: Option<Latest>,
     missing: Option<(ebbtide_core::Absent, Tick)>,
     event: Option<(&'static str, Tick)>,
     held: Option<Held>,
@@ -145,8 +154,9 @@ impl Detector {
             owners: observation.owners,
             peers: observation.peers,
         };
-        let before = self.last.as_ref().map(|last| last.tick.mono_ms);
-        self.last = Some(moment);
+        let Load { kv_pool, kv_used, .. } = observation.load;
+        let latest = Latest { mono_ms: tick.mono_ms, value, kv_pool, kv_used };
+        let before = self.last.replace(latest).map(|last| last.mono_ms);
         match before {
             Some(before) if tick.mono_ms == before => return Vec::new(),
             Some(before) if tick.mono_ms < before => {
@@ -286,6 +296,10 @@ impl Detector {
     /// anew. A tide that the counter accounts for is none, however far it falls.
     fn has_restarted(&self, capacity: Reading<Bytes>) -> bool {
         let (Some(newest), Some(held)) = (self.ladder.newest(0), self.held) else { return false };
+        // Most blocks lie no lower than all of the last minutes.
+        if newest.ceil >= held.floor {
+            return false;
+        }
         let height = |mib: f32| amount(self.origin(), f64::from(mib)).mib();
         if height(newest.ceil) >= RESTART_SHARE * height(held.floor) {
             return false;
@@ -299,15 +313,12 @@ impl Detector {
     /// The least that was held in the last minutes, from the closed blocks.
     fn least_held(&self) -> Option<Held> {
         let rung = if self.ladder.newest(RESTART_RUNG).is_some() { RESTART_RUNG } else { 0 };
-        let residual = |block: Block| block.kv.map(|kv| kv.residual);
-        Some(Held {
-            floor: self.ladder.blocks(rung).map(|block| block.floor).reduce(f32::min)?,
-            residual: self.ladder.blocks(rung).filter_map(residual).reduce(f32::min),
-        })
+        let (floor, residual) = self.ladder.lowest(rung)?;
+        Some(Held { floor, residual: (!residual.is_nan()).then_some(residual) })
     }
 
     fn now_of(&self, last: &Moment) -> Now {
-        let ceiling = self.ladder.blocks(0).map(|block| block.ceil).reduce(f32::max);
+        let ceiling = self.ladder.highest(0);
         let high_water =
             ceiling.map_or(last.value, |ceil| amount(self.origin(), f64::from(ceil)).max(last.value));
         Now {

@@ -7,7 +7,7 @@ use crate::blocks::{Block, Count, KvBlock};
 use crate::explain::Basis;
 use crate::trend::{Series, despike, noise};
 use glance::{Glance, ROUGHNESS, is_flat, rough_noise};
-use ring::{CEIL, FLOOR, Filling, MID, RESIDUAL, Rung, in_order, lane};
+use ring::{CEIL, FLOOR, Filling, Heights, MID, RESIDUAL, Rung, in_order, lane};
 
 /// Rungs: blocks of 1 s, 2 s … 8192 s, so that the longest ring reaches back three days.
 pub(crate) const RUNGS: usize = 14;
@@ -20,13 +20,17 @@ pub(crate) const MIN_FILLED: usize = 20;
 /// scrape interval of 5 s, so that a held counter only looks calm; above them means do better.
 const CALMING: std::ops::RangeInclusive<usize> = 4..=6;
 
-/// The rungs that got a new block, as bits.
+/// A set of rungs, as bits: mostly those that got a new block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Closed(u16);
 
 impl Closed {
     fn mark(&mut self, rung: usize) {
         self.0 |= 1 << rung;
+    }
+
+    fn unmark(&mut self, rung: usize) {
+        self.0 &= !(1 << rung);
     }
 
     /// Whether none did.
@@ -72,6 +76,10 @@ fn is_present(values: &[f32]) -> bool {
 #[derive(Debug, Clone)]
 pub(crate) struct Ladder {
     rungs: [Rung; RUNGS],
+    /// Of each rung the highest ceiling of its old blocks, those of the older half of its ring.
+    old_peaks: [f32; RUNGS],
+    /// The rungs that lack a slot between the blocks that they keep.
+    gaps: Closed,
     counters: Option<Box<[Counters; RUNGS]>>,
 }
 
@@ -91,7 +99,7 @@ impl Ladder {
 
     /// A ladder without blocks.
     pub(crate) const fn new() -> Self {
-        Self { rungs: [Rung::EMPTY; RUNGS], counters: None }
+        Self { rungs: [Rung::EMPTY; RUNGS], old_peaks: [f32::MIN; RUNGS], gaps: Closed(0), counters: None }
     }
 
     /// Forgets everything: what comes is another life of the series.
@@ -99,8 +107,8 @@ impl Ladder {
         self.counters = None;
         for rung in &mut self.rungs {
             (rung.next, rung.len, rung.unbroken, rung.filling) = (0, 0, 0, None);
-            rung.highest = f32::MIN;
         }
+        (self.old_peaks, self.gaps) = ([f32::MIN; RUNGS], Closed::default());
     }
 
     /// Takes one sample as a block of its own. Constant time on average: a rung closes half as often as the one
@@ -108,39 +116,53 @@ impl Ladder {
     pub(crate) fn push(&mut self, sample: &Block) -> Closed {
         let mut closed = Closed::default();
         let slot = sample.at as u64;
-        let ended = self.rungs[0].filling.filter(|filling| filling.slot != slot);
-        if let Some(ended) = ended {
-            self.close(0, ended, &mut closed);
-        }
         let swing = sample.kv.map(|kv| (sample.mid - kv.residual, sample.mid - kv.residual));
-        self.rungs[0].add(&Filling { slot, samples: 1, block: *sample, swing }, false);
+        let part = Filling { slot, samples: 1, block: *sample, swing };
+        self.rungs[0].filling = Some(match self.rungs[0].filling.take() {
+            Some(own) if own.slot == slot => own.joined(&part, false),
+            Some(ended) => {
+                self.close(0, &ended, &mut closed);
+                part
+            }
+            None => part,
+        });
         closed
     }
 
-    /// Closes a block, hands it to the rung above, and goes on while that closes one too.
-    fn close(&mut self, from: usize, ended: Filling, closed: &mut Closed) {
-        let mut ended = ended;
-        for rung in from..RUNGS {
-            self.keep(rung, &ended);
-            closed.mark(rung);
-            let Some(above) = self.rungs.get(rung + 1) else { return };
-            let is_second_half = ended.slot % 2 == 1;
-            ended.slot /= 2;
-            if let Some(overdue) = above.filling.filter(|filling| filling.slot != ended.slot) {
+    /// Closes a block and hands it to the rung above, which may close one too.
+    fn close(&mut self, rung: usize, ended: &Filling, closed: &mut Closed) {
+        self.keep(rung, ended);
+        closed.mark(rung);
+        let above = rung + 1;
+        if above == RUNGS {
+            return;
+        }
+        let part = Filling { slot: ended.slot / 2, ..*ended };
+        let whole = match self.rungs[above].filling.take() {
+            Some(own) if own.slot == part.slot => own.joined(&part, CALMING.contains(&above)),
+            Some(overdue) => {
                 // Its second half never came. What is above is at most one block behind, so this ends.
-                self.close(rung + 1, overdue, closed);
+                self.close(above, &overdue, closed);
+                part
             }
-            let above = &mut self.rungs[rung + 1];
-            above.add(&ended, CALMING.contains(&(rung + 1)));
-            match above.filling {
-                Some(full) if is_second_half => ended = full,
-                _ => return,
-            }
+            None => part,
+        };
+        let is_second_half = ended.slot % 2 == 1;
+        if is_second_half {
+            self.close(above, &whole, closed);
+        } else {
+            self.rungs[above].filling = Some(whole);
         }
     }
 
     fn keep(&mut self, rung: usize, ended: &Filling) {
-        let place = self.rungs[rung].push(ended);
+        let kept = &mut self.rungs[rung];
+        let place = kept.push(ended, &mut self.old_peaks[rung]);
+        if kept.unbroken < kept.len {
+            self.gaps.mark(rung)
+        } else {
+            self.gaps.unmark(rung)
+        }
         let block = &ended.block;
         let has_counters = block.kv.is_some() || block.running.get().is_some();
         if has_counters && self.counters.is_none() {
@@ -181,6 +203,23 @@ impl Ladder {
     /// The newest closed block of a rung.
     pub(crate) fn newest(&self, rung: usize) -> Option<Block> {
         (self.len(rung) > 0).then(|| self.block(rung, self.rungs[rung].place(0)))
+    }
+
+    /// The lowest floor and the lowest residual of what a rung keeps; the latter is NaN where no block has one.
+    pub(crate) fn lowest(&self, rung: usize) -> Option<(f32, f32)> {
+        let rung = &self.rungs[rung];
+        // What is not lower, NaN included, changes nothing. A ring that is not full is filled from its start.
+        let lowest = |low: Heights, block: &Heights| {
+            [FLOOR, MID, CEIL, RESIDUAL].map(|i| if block[i] < low[i] { block[i] } else { low[i] })
+        };
+        let [floor, _, _, residual] = rung.heights[..rung.len].iter().fold([f32::MAX; 4], lowest);
+        (rung.len > 0).then_some((floor, if residual < f32::MAX { residual } else { f32::NAN }))
+    }
+
+    /// The highest ceiling of what a rung keeps.
+    pub(crate) fn highest(&self, rung: usize) -> Option<f32> {
+        let rung = &self.rungs[rung];
+        rung.heights[..rung.len].iter().map(|block| block[CEIL]).reduce(f32::max)
     }
 
     /// How many of the last `slots` slots of a rung are filled; nothing where fewer than five in eight are.
@@ -297,15 +336,18 @@ impl Ladder {
         })
     }
 
-    /// Whether any block that ended before `at` reached this height.
-    pub(crate) fn has_reached(&self, height: f32, at: f64) -> bool {
+    /// Whether any block that ended before a window of this rung, which starts at `at`, reached this height. Where no
+    /// slot is empty, all that was before the window is in old blocks of this rung and of those above it.
+    pub(crate) fn has_reached(&self, rung: usize, height: f32, at: f64) -> bool {
+        let has_gaps = !self.gaps.is_empty();
         let reaches = |index: usize| {
             let (rung, length_s) = (&self.rungs[index], block_s(index));
             let oldest_first = || (0..rung.len).rev().map(|i| rung.place(i));
             let ended = oldest_first().take_while(|&place| rung.at[place] + length_s <= at);
-            rung.highest >= height && ended.into_iter().any(|place| rung.heights[place][CEIL] >= height)
+            (has_gaps || self.old_peaks[index] >= height)
+                && ended.into_iter().any(|place| rung.heights[place][CEIL] >= height)
         };
-        (0..RUNGS).rev().any(reaches)
+        (if has_gaps { 0 } else { rung }..RUNGS).rev().any(reaches)
     }
 }
 

@@ -314,7 +314,9 @@ impl Scene<'_> {
 
     /// Whether memory stood as high before this rise began: then it may be a load that comes and goes.
     fn has_been_there(&self, rise: &Rise) -> bool {
-        self.ladder.newest(rise.rung).is_some_and(|newest| self.ladder.has_reached(newest.floor, rise.from))
+        self.ladder
+            .newest(rise.rung)
+            .is_some_and(|newest| self.ladder.has_reached(rise.rung, newest.floor, rise.from))
     }
 
     /// What stands against calling this rise a leak.
@@ -373,7 +375,7 @@ impl Scene<'_> {
             return None;
         }
         let (from, _) = self.ladder.extent(rung, GROWTH_SLOTS)?;
-        if self.ladder.has_reached(self.ladder.newest(rung)?.floor, from) {
+        if self.ladder.has_reached(rung, self.ladder.newest(rung)?.floor, from) {
             return None;
         }
         let series = self.series(rung, GROWTH_SLOTS, Basis::Floor)?;

@@ -84,6 +84,8 @@ impl Verdict {
             self.growth.miss(rung, GROWTH_PATIENCE);
         } else if let Some(growth) = unconfirmed {
             self.growth.pass(rung, needed, || growth);
+        } else if self.growth.stands_from(rung + 2) {
+            // Beside a window four times as long that grows the short one adds nothing. What it said holds until then.
         } else if let Some(growing) = scene.growing(rung) {
             self.growth.pass(rung, needed, || scene.growth(&growing));
         } else {

@@ -158,7 +158,7 @@ impl Detector {
 
     /// The pool that memory is reserved for, where the use of it is seen to move nothing.
     fn reserved_pool(&self) -> Option<Bytes> {
-        let pool = self.last?.load.kv_pool.ok()?;
+        let pool = self.last?.kv_pool.ok()?;
         (self.explainer.account(self.at(self.now.mono_ms)) == Account::Pooled).then_some(pool)
     }
 
@@ -204,7 +204,7 @@ impl Detector {
             (Some(silence), ..) => return (sentence::inconclusive(silence), Vec::new()),
             (None, Some((level, held_s)), _) => sentence::settled(level, held_s),
             (None, None, Some(pool)) => {
-                sentence::reserved(pool, self.last.and_then(|last| last.load.kv_used.ok()))
+                sentence::reserved(pool, self.last.and_then(|last| last.kv_used.ok()))
             }
             (None, None, None) => sentence::steady(detectable),
         };

@@ -3,6 +3,10 @@
 use super::RING;
 use crate::blocks::{Block, KvBlock};
 
+/// Blocks with so many newer ones on their rung are old: a little less than half a ring, so that what is old on a rung
+/// reaches up to what is old on the rung above, which may lack one block.
+pub(super) const OLD: usize = RING / 2 - 2;
+
 /// A block that still grows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Filling {
@@ -23,8 +27,6 @@ pub(super) struct Rung {
     /// The slot of the newest block, and how many slots in a row up to it are filled.
     pub(super) newest_slot: u64,
     pub(super) unbroken: usize,
-    /// The highest ceiling.
-    pub(super) highest: f32,
     pub(super) filling: Option<Filling>,
 }
 
@@ -43,28 +45,30 @@ impl Rung {
         len: 0,
         newest_slot: 0,
         unbroken: 0,
-        highest: f32::MIN,
         filling: None,
     };
 
-    /// Keeps a block that has ended; gives its place.
-    pub(super) fn push(&mut self, ended: &Filling) -> usize {
+    /// Keeps a block that has ended; gives its place. `old_peak`: the highest ceiling of the blocks from [`OLD`] on.
+    pub(super) fn push(&mut self, ended: &Filling, old_peak: &mut f32) -> usize {
         let (place, block) = (self.next % RING, &ended.block);
-        let is_highest_lost = self.len == RING && self.heights[place][CEIL] >= self.highest;
+        let lost = if self.len == RING { self.heights[place][CEIL] } else { f32::MIN };
         self.at[place] = block.at;
         let residual = block.kv.map_or(f32::NAN, |kv| kv.residual);
         self.heights[place] = [block.floor, block.mid, block.ceil, residual];
-        if block.ceil >= self.highest {
-            self.highest = block.ceil;
-        } else if is_highest_lost {
-            self.highest = self.heights.iter().fold(f32::MIN, |highest, block| highest.max(block[CEIL]));
-        }
         let follows = self.len > 0 && ended.slot == self.newest_slot + 1;
         self.unbroken = if follows { (self.unbroken + 1).min(RING) } else { 1 };
         self.newest_slot = ended.slot;
         self.next = (self.next + 1) % RING;
         self.len = (self.len + 1).min(RING);
-        self.filling = None;
+        if self.len > OLD {
+            let aged = self.heights[self.place(OLD)][CEIL];
+            if aged >= *old_peak {
+                *old_peak = aged;
+            } else if lost >= *old_peak {
+                let ceilings = (OLD..self.len).map(|i| self.heights[self.place(i)][CEIL]);
+                *old_peak = ceilings.fold(f32::MIN, f32::max);
+            }
+        }
         place
     }
 
@@ -72,24 +76,26 @@ impl Rung {
     pub(super) const fn place(&self, i: usize) -> usize {
         self.next.wrapping_sub(i + 1) % RING
     }
+}
 
-    /// Takes a part of the block that grows. `is_choosing`: the calm residual comes from the calmer part.
-    pub(super) fn add(&mut self, part: &Filling, is_choosing: bool) {
-        let Some(own) = &mut self.filling else {
-            self.filling = Some(*part);
-            return;
-        };
-        let mut block = own.block.merged(own.samples, &part.block, part.samples);
-        let mut swing = own.swing.zip(part.swing).map(|(a, b)| (a.0.min(b.0), a.1.max(b.1)));
-        if is_choosing && let (Some(a), Some(b)) = (own.swing, part.swing) {
+impl Filling {
+    /// Both parts of a block as one. `is_choosing`: the calm residual comes from the calmer part.
+    #[inline]
+    pub(super) fn joined(&self, part: &Self, is_choosing: bool) -> Self {
+        let mut block = self.block.merged(self.samples, &part.block, part.samples);
+        let mut swing = self.swing.zip(part.swing).map(|(a, b)| (a.0.min(b.0), a.1.max(b.1)));
+        if is_choosing && let (Some(a), Some(b)) = (self.swing, part.swing) {
             let is_own = a.1 - a.0 <= b.1 - b.0;
-            let calmer = if is_own { own.block.kv } else { part.block.kv };
+            let calmer = if is_own { self.block.kv } else { part.block.kv };
             swing = Some(if is_own { a } else { b });
             block.kv = block.kv.zip(calmer).map(|(kv, calmer)| KvBlock { calm: calmer.calm, ..kv });
         }
-        own.samples = own.samples.saturating_add(part.samples);
-        own.swing = swing.or(own.swing).or(part.swing);
-        own.block = block;
+        Self {
+            slot: self.slot,
+            samples: self.samples.saturating_add(part.samples),
+            block,
+            swing: swing.or(self.swing).or(part.swing),
+        }
     }
 }
 
