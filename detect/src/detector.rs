@@ -9,10 +9,11 @@ use crate::budget::Budget;
 use crate::config::DetectConfig;
 use crate::explain::Explainer;
 use crate::findings::Findings;
-use crate::forecast::Headroom;
-use crate::ladder::{Closed, Ladder};
+use crate::forecast::{self, Headroom};
+use crate::ladder::{Closed, Ladder, block_s};
 use crate::observation::{Load, Observation};
-use crate::report::{self, Drawing, Now, Report};
+use crate::report::{self, Drawing, Gist, Now, Report};
+use crate::rise::Rise;
 use crate::rules::{Known, Moment, Rules};
 use crate::scene::Terms;
 use crate::sentence::{self, amount};
@@ -24,8 +25,12 @@ use standing::{Level, Shown};
 const RESTART_SHARE: f64 = 0.6;
 /// The least fall of a restart, as a share of the capacity.
 const RESTART_OF_CAPACITY: f64 = 0.02;
-/// What stands is drawn up anew each 8 s, and at once when the cause changes.
+/// Each 8 s it is asked whether what stands is news, and at once when the cause changes.
 const REPORT_RUNG: usize = 3;
+/// Without news it is put into words again after an eighth of the window that shows it, or after a minute.
+const WORDS_BLOCKS: f64 = 4.0;
+/// That minute, in seconds; the blocks of longer windows take longer, and between them nothing moves.
+const WORDS_S: f64 = 64.0;
 /// The rung whose ring (4 min) says what was held in the last minutes.
 const RESTART_RUNG: usize = 3;
 
@@ -54,6 +59,13 @@ struct Epoch {
 struct Held {
     floor: f32,
     residual: Option<f32>,
+}
+
+/// What stood when it was put into words, and when that was, in seconds since the epoch began.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    gist: Gist,
+    at: f64,
 }
 
 /// What is asked of the newest sample later.
@@ -85,6 +97,7 @@ pub struct Detector {
     level: Option<Level>,
     shown: Shown,
     report: Option<Report>,
+    told: Option<Told>,
     standing: (Diagnosis, Ts),
     now: Tick,
 }
@@ -122,6 +135,7 @@ impl Detector {
             level: None,
             shown: Shown::nothing(),
             report: None,
+            told: None,
             standing: (Diagnosis::Inconclusive, Ts::default()),
             now: Tick::default(),
         }
@@ -177,7 +191,7 @@ impl Detector {
     /// The process has ended or the device is gone for good: what is open resolves.
     pub fn close(&mut self, tick: Tick) -> Vec<FindingEvent> {
         self.now = tick;
-        self.report = None;
+        (self.report, self.told) = (None, None);
         self.verdict = Verdict::new();
         self.settle_standing();
         self.findings.sync(Vec::new(), tick.at)
@@ -196,7 +210,7 @@ impl Detector {
         self.explainer = Explainer::new();
         self.work = WorkClock::new();
         self.verdict = Verdict::new();
-        (self.held, self.level) = (None, None);
+        (self.held, self.level, self.told) = (None, None, None);
         self.shown = Shown::nothing();
         // What lies in the future of a clock that began anew is of another life too.
         self.event = self.event.filter(|(_, tick)| tick.mono_ms <= first.tick.mono_ms);
@@ -264,10 +278,25 @@ impl Detector {
         if self.report.is_none() && cause == Cause::Calm && claims.is_empty() {
             return Vec::new();
         }
-        let drawing =
-            Drawing { cause: &cause, claims, was_imminent: self.findings.is_open(FindingKind::Imminent) };
-        let scene = terms.over(&self.ladder, &self.explainer, &self.work);
-        let (report, wanted) = report::draw(&self.series, &scene, &self.now_of(last), drawing);
+        let was_imminent = self.findings.is_open(FindingKind::Imminent);
+        let (scene, now) = (terms.over(&self.ladder, &self.explainer, &self.work), self.now_of(last));
+        // What rules say moves with each sample.
+        let gist = if claims.is_empty() {
+            report::gist(&self.series, &scene, &now, &cause, was_imminent)
+        } else {
+            None
+        };
+        if let Some((gist, rise, forecast)) = gist
+            && let Some(report) = &self.report
+            && self.is_told(gist, &rise, report.lead, now.at)
+        {
+            let band = Some(forecast::band(&rise.line));
+            self.report = Some(Report { forecast, band, ..*report });
+            return Vec::new();
+        }
+        self.told = gist.map(|(gist, ..)| Told { gist, at: now.at });
+        let (report, wanted) =
+            report::draw(&self.series, &scene, &now, Drawing { cause: &cause, claims, was_imminent });
         let grew = self.report.and_then(|report| report.grew_since);
         if let Some(since) = grew.filter(|_| report.as_ref().is_none_or(|report| report.diagnosis.is_none()))
         {
@@ -276,6 +305,14 @@ impl Detector {
         }
         self.report = report;
         self.findings.sync(wanted, last.tick.at)
+    }
+
+    /// Whether all that stands has been said, in words that are not old.
+    fn is_told(&self, gist: Gist, rise: &Rise, lead: FindingKind, now: f64) -> bool {
+        let fresh_s = (WORDS_BLOCKS * block_s(rise.rung)).min(WORDS_S).max(block_s(rise.rung));
+        let rate = forecast::band(&rise.line).rate;
+        self.told.is_some_and(|told| told.gist == gist && now - told.at < fresh_s)
+            && !self.findings.is_news(lead, rate.0)
     }
 
     fn terms(&self, last: &Moment) -> Terms {

@@ -110,8 +110,9 @@ impl<const SPAN: usize> Coupling<SPAN> {
         }
         self.moves = self.moves.saturating_add(1);
         let vote = |share: &mut f64, aye: bool| {
+            let off = f64::from(u8::from(aye)) - *share;
             // The plain mean of the first moves, then one that forgets over the last 64.
-            *share += (f64::from(u8::from(aye)) - *share) / f64::from(self.moves.min(64));
+            *share += if self.moves < 64 { off / f64::from(self.moves) } else { off * (1.0 / 64.0) };
         };
         vote(&mut self.following, du * dk > 0.5 * dk * dk);
         vote(&mut self.agreeing, left.abs() <= (AGREEMENT * dk.abs()).max(GRANULE));

@@ -37,6 +37,12 @@ impl Findings {
         own + self.open.iter().map(|open| words(&open.finding)).sum::<usize>()
     }
 
+    /// Whether a rate is news of the open finding of that kind.
+    pub(crate) fn is_news(&self, kind: FindingKind, rate: f64) -> bool {
+        let told = self.open.iter().find(|open| open.finding.key.kind == kind).and_then(|open| open.told);
+        has_moved(told, Some(rate))
+    }
+
     /// Whether one of that kind is open.
     pub(crate) fn is_open(&self, kind: FindingKind) -> bool {
         self.open(kind).is_some()
@@ -66,14 +72,19 @@ impl Findings {
     }
 }
 
+/// Whether a rate has moved so far from the one that was told last that it is news.
+fn has_moved(told: Option<f64>, rate: Option<f64>) -> bool {
+    match (told, rate) {
+        (Some(told), Some(rate)) => (rate - told).abs() > NEWS * told.abs(),
+        (told, rate) => told.is_some() != rate.is_some(),
+    }
+}
+
 impl Open {
     /// Takes what is known now. Only the time of opening stays: a longer view places the onset better.
     fn renew(&mut self, finding: Finding) -> Option<FindingEvent> {
         let rate = finding.rate.map(|band| band.rate.0);
-        let moved = match (self.told, rate) {
-            (Some(told), Some(rate)) => (rate - told).abs() > NEWS * told.abs(),
-            (told, rate) => told.is_some() != rate.is_some(),
-        };
+        let moved = has_moved(self.told, rate);
         let old = std::mem::replace(&mut self.finding, finding);
         self.finding.opened_at = old.opened_at;
         let news = moved || old.severity != self.finding.severity || old.tier != self.finding.tier;

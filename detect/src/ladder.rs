@@ -5,7 +5,7 @@ mod ring;
 
 use crate::blocks::{Block, Count, KvBlock};
 use crate::explain::Basis;
-use crate::trend::{Series, despike, noise};
+use crate::trend::{Series, despike, mean, noise};
 use glance::{Glance, ROUGHNESS, is_flat, rough_noise};
 use ring::{CEIL, FLOOR, Filling, Heights, MID, RESIDUAL, Rung, in_order, lane};
 
@@ -240,10 +240,24 @@ impl Ladder {
     /// One quantity over the last `slots` slots of a rung, empty slots left out; nothing where a block in them lacks
     /// the quantity or fewer than five in eight are filled.
     pub(crate) fn series(&self, rung: usize, slots: usize, basis: Basis) -> Option<Series> {
+        let (values, count) = self.window(rung, slots, basis)?;
+        let rung = &self.rungs[rung];
+        Some(Series::of(in_order(&rung.at, rung.place(count - 1)), values, count))
+    }
+
+    /// The values of [`Self::series`], and how many they are.
+    #[inline]
+    fn window(&self, rung: usize, slots: usize, basis: Basis) -> Option<([f64; RING], usize)> {
         let count = self.filled(rung, slots)?;
         let values = self.kept(rung, count, basis).filter(|values| is_present(&values[..count]))?;
-        let rung = &self.rungs[rung];
-        Some(Series::of(in_order(&rung.at, rung.place(count - 1)), values.map(f64::from), count))
+        Some((values.map(f64::from), count))
+    }
+
+    /// What [`Self::series`] rises by from its first to its last quarter.
+    pub(crate) fn rise(&self, rung: usize, slots: usize, basis: Basis) -> Option<f64> {
+        let (values, count) = self.window(rung, slots, basis)?;
+        let (first, last) = (&values[..count / 4], &values[3 * count / 4..count]);
+        Some(mean(last) - mean(first))
     }
 
     /// The times of the first and the last block of a window, where [`Self::series`] would give it.
@@ -265,9 +279,7 @@ impl Ladder {
 
     /// The noise of one quantity over a window, as [`Self::series`] gives it.
     pub(crate) fn noise(&self, rung: usize, basis: Basis) -> Option<f64> {
-        let count = self.filled(rung, RING)?;
-        let values = self.kept(rung, count, basis).filter(|values| is_present(&values[..count]))?;
-        Some(noise(&values.map(f64::from)[..count]))
+        self.window(rung, RING, basis).map(|(values, count)| noise(&values[..count]))
     }
 
     /// Whether a window is filled with blocks that have a quantity, so that [`Self::series`] gives it.
@@ -323,6 +335,7 @@ impl Ladder {
     }
 
     /// One quantity of the `count` newest blocks, oldest first, as it is kept.
+    #[inline]
     fn kept(&self, rung: usize, count: usize, basis: Basis) -> Option<[f32; RING]> {
         let (kept, counters) = (&self.rungs[rung], self.counters.as_ref().map(|counters| &counters[rung]));
         let (heights, oldest) = (&kept.heights, kept.place(count - 1));

@@ -103,6 +103,42 @@ pub(crate) struct Drawing<'a> {
     pub(crate) was_imminent: bool,
 }
 
+/// What of a cause is news at once; the rest of what is said of it moves slowly, and words are dear.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Gist {
+    kind: Option<FindingKind>,
+    reserve: Option<Reserve>,
+    /// Whether a leak stands, alone or beside a change of pace.
+    leaks: bool,
+    /// Whether it takes the rest of the room before long.
+    is_soon: bool,
+    is_imminent: bool,
+}
+
+/// What a cause comes to in short, how fast it grows and when memory runs out. `None` where nothing rises.
+pub(crate) fn gist(
+    series: &SeriesRef,
+    scene: &Scene<'_>,
+    now: &Now,
+    cause: &Cause,
+    was_imminent: bool,
+) -> Option<(Gist, Rise, Option<Forecast>)> {
+    let author = Author { series, scene, now };
+    let (rise, reserve, leak) = match cause {
+        Cause::Calm => return None,
+        Cause::Growth(growth) => (growth.rise, Some(growth.reserve), None),
+        Cause::Leak(rise) => (*rise, None, Some(*rise)),
+        Cause::SlopeChange(kink, leak) => (kink.after, None, *leak),
+    };
+    let forecast = author.forecast(&rise).filter(|_| reserve.is_none_or(|reserve| !author.fits(reserve)));
+    let is_imminent =
+        forecast.as_ref().is_some_and(|forecast| author.is_imminent(cause, &rise, forecast, was_imminent));
+    let is_soon =
+        leak.and_then(|leak| author.forecast(&leak)).is_some_and(|forecast| author.is_soon(&forecast));
+    let gist = Gist { kind: cause.kind(), reserve, leaks: leak.is_some(), is_soon, is_imminent };
+    Some((gist, rise, forecast))
+}
+
 /// Draws up what stands, nothing where all is calm, and the findings that shall be open for it, the leading one first.
 pub(crate) fn draw(
     series: &SeriesRef,
@@ -215,11 +251,25 @@ impl Author<'_> {
             onset_at: Some(self.now.instant(onset.at)),
             rate: Some(band),
             grown: Some(Bytes(u64::try_from(grown.0).unwrap_or(0))),
-            forecast: self.now.room.and_then(|room| forecast::exhaustion(self.now.tick, room, &band)),
+            forecast: self.forecast(rise),
             evidence: self.evidence(rise, onset),
             summary: String::new(),
             settle: String::new(),
         }
+    }
+
+    fn forecast(&self, rise: &Rise) -> Option<Forecast> {
+        self.now.room.and_then(|room| forecast::exhaustion(self.now.tick, room, &forecast::band(&rise.line)))
+    }
+
+    fn is_soon(&self, forecast: &Forecast) -> bool {
+        self.now.left_s(forecast) <= self.now.horizon_s
+    }
+
+    /// Whether growth ends before the room does, because the KV pool that it fills has room.
+    fn fits(&self, reserve: Reserve) -> bool {
+        let pool = self.now.full_pool.zip(self.now.room);
+        reserve == Reserve::Explained && pool.is_some_and(|(full, room)| full <= room.capacity)
     }
 
     /// A leak of host memory has a kind of its own: it is another machine part that runs out.
@@ -233,8 +283,7 @@ impl Author<'_> {
     fn leak(&self, rise: &Rise) -> Finding {
         let onset = onset::of(self.scene.ladder, self.scene.explainer, rise);
         let finding = self.finding(FindingKind::Leak, rise, onset);
-        let soon =
-            finding.forecast.as_ref().is_some_and(|forecast| self.now.left_s(forecast) <= self.now.horizon_s);
+        let soon = finding.forecast.as_ref().is_some_and(|forecast| self.is_soon(forecast));
         let account = self.scene.account;
         let lasted = self.now.at - onset.at;
         let decades = |natural: f64| natural / std::f64::consts::LN_10;
@@ -291,12 +340,10 @@ impl Author<'_> {
         let rise = &growth.rise;
         let onset = onset::of(self.scene.ladder, self.scene.explainer, rise);
         let finding = self.finding(FindingKind::Growth, rise, onset);
-        let fits = growth.reserve == Reserve::Explained
-            && self.now.full_pool.zip(self.now.room).is_some_and(|(full, room)| full <= room.capacity);
         Finding {
             tier: Tier::Early,
             severity: Severity::Info,
-            forecast: finding.forecast.filter(|_| !fits),
+            forecast: finding.forecast.filter(|_| !self.fits(growth.reserve)),
             summary: sentence::growth(rate(rise), rise.until - onset.at, growth.reserve),
             settle: sentence::settle_growth(growth.reserve).to_owned(),
             ..finding
@@ -340,7 +387,10 @@ impl Author<'_> {
     fn is_imminent(&self, cause: &Cause, rise: &Rise, forecast: &Forecast, open: bool) -> bool {
         let left = self.now.left_s(forecast);
         let horizon = self.now.horizon_s * if open { LAPSE } else { 1.0 };
-        let Cause::Growth(growth) = cause else { return left <= horizon };
+        if left > horizon {
+            return false;
+        }
+        let Cause::Growth(growth) = cause else { return true };
         let onset = onset::of(self.scene.ladder, self.scene.explainer, rise);
         let lasted = rise.until - onset.at;
         let height = |mib: f64| self.scene.origin_mib + mib;
@@ -357,7 +407,7 @@ impl Author<'_> {
             _ => (MIN_GROWTH_S, MAX_REACH),
         };
         lasted >= least
-            && left <= horizon.min(reach * lasted * if open { LAPSE } else { 1.0 })
+            && left <= reach * lasted * if open { LAPSE } else { 1.0 }
             && !self.has_stopped(rise)
             && !self.levels_in_time(rise)
             && !self.comes_in_steps(rise)

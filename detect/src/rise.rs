@@ -124,16 +124,6 @@ pub(crate) fn rise_mib(series: &Series) -> f64 {
     series.part(3, 4).1 - series.part(0, 4).1
 }
 
-/// Runs the chain, and draws the line where it holds.
-pub(crate) fn judge(
-    rung: usize,
-    basis: Basis,
-    series: &Series,
-    strict: &Strictness,
-) -> Result<Rise, Refusal> {
-    steadiness(series, strict).map(|()| drawn(rung, basis, series))
-}
-
 /// Runs the chain, cheap tests first.
 pub(crate) fn steadiness(series: &Series, strict: &Strictness) -> Result<(), Refusal> {
     if series.len() < 8 {
@@ -273,8 +263,12 @@ mod tests {
         series
     }
 
+    fn judge(series: &Series) -> Result<Rise, Refusal> {
+        steadiness(series, &LEAK).map(|()| drawn(0, Basis::Mid, series))
+    }
+
     fn verdict(shape: impl Fn(f64) -> f64) -> Result<f64, Refusal> {
-        judge(0, Basis::Mid, &window(shape), &LEAK).map(|rise| rise.line.slope)
+        judge(&window(shape)).map(|rise| rise.line.slope)
     }
 
     #[test]
@@ -306,8 +300,8 @@ mod tests {
                 at += rng.f64() * 40.0 - 20.0;
                 walk.push(i as f64, at);
             }
-            assert!(judge(0, Basis::Mid, &noise, &LEAK).is_err(), "noise of seed {seed}");
-            walks += i32::from(judge(0, Basis::Mid, &walk, &LEAK).is_ok());
+            assert!(judge(&noise).is_err(), "noise of seed {seed}");
+            walks += i32::from(judge(&walk).is_ok());
         }
         assert!(walks <= 15, "{walks} of 3000 walks");
     }

@@ -184,17 +184,21 @@ impl Scene<'_> {
         }
     }
 
-    fn judged(&self, rung: usize, basis: Basis) -> Result<Rise, Refusal> {
+    /// The window of a quantity, if it rises steadily: as it is, or without spikes.
+    fn steady(&self, rung: usize, basis: Basis) -> Result<Series, Refusal> {
         let series = self.series(rung, RING, basis).ok_or(Refusal::Sparse)?;
         let is_young = rung <= YOUNG_RUNG && !self.account.is_exact();
         let strict = if is_young { &YOUNG_LEAK } else { &LEAK };
         if basis != Basis::Residual {
-            return rise::judge(rung, basis, &series, strict);
+            return rise::steadiness(&series, strict).map(|()| series);
         }
         // Memory and counter are read a moment apart: at a sudden drop the residual has a spike of a block or two. The
         // wider filter takes steps from a slow rise, so the narrower one comes first.
-        let narrow = rise::judge(rung, basis, &series.despiked(1), strict);
-        narrow.or_else(|_| rise::judge(rung, basis, &series.despiked(2), strict))
+        let without_spikes = |width| {
+            let calm = series.despiked(width);
+            rise::steadiness(&calm, strict).map(|()| calm)
+        };
+        without_spikes(1).or_else(|_| without_spikes(2))
     }
 
     /// The least noisy of floor, mean and ceiling; floor preferred, it is what a leak lifts for sure.
@@ -219,56 +223,69 @@ impl Scene<'_> {
         if is_calm_quieter { Basis::CalmResidual } else { Basis::Residual }
     }
 
-    /// A rise of memory as it is. A leak lifts floor, mean and ceiling alike, so none may contradict the quietest.
-    fn raw(&self, rung: usize) -> Result<Rise, Refusal> {
-        let floor = self.series(rung, RING, Basis::Floor).ok_or(Refusal::Sparse)?;
-        if rise_mib(&floor) <= 0.0 {
+    /// The quantity that shows a rise of memory as it is.
+    fn raw(&self, rung: usize) -> Result<Basis, Refusal> {
+        if self.ladder.rise(rung, RING, Basis::Floor).ok_or(Refusal::Sparse)? <= 0.0 {
             return Err(Refusal::Flat);
         }
-        let basis = self.quietest(rung).ok_or(Refusal::Sparse)?;
-        let rise = self.judged(rung, basis)?;
+        self.quietest(rung).ok_or(Refusal::Sparse)
+    }
+
+    /// A leak lifts floor, mean and ceiling alike, so none may contradict the quietest of them.
+    fn is_agreed(&self, rise: &Rise) -> Result<(), Refusal> {
         let grown = rise.line.slope * (rise.until - rise.from);
         for other in [Basis::Floor, Basis::Mid, Basis::Ceil] {
-            let series = self.series(rung, RING, other).ok_or(Refusal::Sparse)?;
+            let series = self.series(rise.rung, RING, other).ok_or(Refusal::Sparse)?;
             if rise_mib(&series) < 0.3 * grown - 2.5 * noise(series.values()) {
                 return Err(Refusal::Uneven);
+            }
+        }
+        Ok(())
+    }
+
+    /// A rise that the counters do not account for. Its line is dear, so whatever needs none is asked before.
+    fn unexplained(&self, rung: usize) -> Result<Rise, Refusal> {
+        if self.is_calm(rung, LEAK.min_rise) || self.is_calm_but_for_spikes(rung) {
+            return Err(Refusal::Flat);
+        }
+        let basis = match self.account {
+            Account::Unknown | Account::Pooled => self.raw(rung)?,
+            Account::OnDemand { .. } => self.quieter_residual(rung),
+            Account::Unlearned => Basis::Residual,
+        };
+        let series = self.steady(rung, basis)?;
+        if self.is_bent(rung, basis) {
+            return Err(Refusal::Slowing);
+        }
+        let rise = rise::drawn(rung, basis, &series);
+        match self.account {
+            Account::Unknown => self.is_agreed(&rise)?,
+            Account::OnDemand { .. } => {
+                self.outgrows_requests(&rise)?;
+                self.fits(&rise)?;
+            }
+            Account::Unlearned => {
+                self.outgrows_requests(&rise)?;
+                let basis = self.raw(rung)?;
+                self.is_agreed(&rise::drawn(rung, basis, &self.steady(rung, basis)?))?;
+            }
+            Account::Pooled => {
+                self.steady(rung, Basis::BeyondPeak)?;
+                self.is_agreed(&rise)?;
             }
         }
         Ok(rise)
     }
 
-    /// A rise that the counters do not account for.
-    fn unexplained(&self, rung: usize) -> Result<Rise, Refusal> {
-        if self.is_calm(rung, LEAK.min_rise) || self.is_calm_but_for_spikes(rung) {
-            return Err(Refusal::Flat);
-        }
-        let rise = match self.account {
-            Account::Unknown => self.raw(rung)?,
-            Account::OnDemand { .. } => {
-                let rise = self.judged(rung, self.quieter_residual(rung))?;
-                self.outgrows_requests(&rise)?;
-                self.fits(&rise)?;
-                rise
-            }
-            Account::Unlearned => {
-                let rise = self.judged(rung, Basis::Residual)?;
-                self.outgrows_requests(&rise)?;
-                self.raw(rung)?;
-                rise
-            }
-            Account::Pooled => {
-                self.judged(rung, Basis::BeyondPeak)?;
-                self.raw(rung)?
-            }
-        };
+    /// Whether a rise slows down, in this window or in those of two and four times the length.
+    fn is_bent(&self, rung: usize, basis: Basis) -> bool {
         let slows = |rung| {
-            self.past(rung, rise.basis, LONG_PAST).is_some_and(|longer| rise::slows_in_the_long_run(&longer))
+            self.past(rung, basis, LONG_PAST).is_some_and(|longer| rise::slows_in_the_long_run(&longer))
         };
         let is_blind = self.account == Account::Unknown;
         // Logarithmic growth bends within the noise of a window twice as long, too.
-        let is_bent = (!self.account.is_exact() && slows(rung + 1))
-            || (is_blind && (slows(rung + 2) || self.bends(&rise)));
-        if is_bent { Err(Refusal::Slowing) } else { Ok(rise) }
+        (!self.account.is_exact() && slows(rung + 1))
+            || (is_blind && (slows(rung + 2) || self.bends(rung, basis)))
     }
 
     /// Whether most of a rise would be left if each request that came to run beside the former ones held as much as

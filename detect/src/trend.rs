@@ -188,6 +188,28 @@ fn spread(count: usize) -> f64 {
     n * (n - 1.0) * (2.0 * n + 5.0)
 }
 
+/// Whether the line of Theil and Sen may be as steep as this: not where fewer than half of all pairs rise so much, which
+/// is far cheaper to see than the line is to draw.
+pub(crate) fn may_be_as_steep(series: &Series, slope: f64) -> bool {
+    // A byte: more than rounding makes of any memory in MiB.
+    const ROUNDING_MIB: f64 = 1e-6;
+    let (at, x) = (series.times(), series.values());
+    if at.windows(2).any(|pair| pair[1] <= pair[0]) {
+        return true;
+    }
+    let mut rest = [0.0; RING];
+    for (rest, (at, x)) in rest.iter_mut().zip(at.iter().zip(x)) {
+        *rest = x - slope * at;
+    }
+    let rest = &rest[..x.len()];
+    let mut steep = 0;
+    for (i, earlier) in rest.iter().enumerate() {
+        let least = earlier - ROUNDING_MIB;
+        steep += rest[i + 1..].iter().map(|later| u64::from(*later >= least)).sum::<u64>();
+    }
+    2 * steep >= (x.len() * (x.len() - 1) / 2) as u64
+}
+
 /// The line of Theil and Sen. Its band is Sen's (1968): the pairwise slopes at the ranks that the variance of
 /// Mann-Kendall's score gives. Two values at least, at different times.
 pub(crate) fn theil_sen(series: &Series) -> Line {
@@ -349,6 +371,17 @@ mod tests {
             let n = slopes.len() as f64;
             prop_assert_eq!((line.low, line.high), (rank((n - reach) / 2.0), rank((n + reach) / 2.0)));
             prop_assert_eq!(line.slope, median(&slopes));
+        }
+
+        #[test]
+        fn no_line_is_steeper_than_it_may_be(
+            x in proptest::collection::vec(-1e3..1e3_f64, 2..=RING), share in 0.5..1.5_f64,
+        ) {
+            let x = series(&x);
+            let slope = theil_sen(&x).slope;
+            prop_assert!(may_be_as_steep(&x, slope));
+            prop_assert!(may_be_as_steep(&x, slope * share) || slope < slope * share);
+            prop_assert!(!may_be_as_steep(&x, 1e4));
         }
 
         #[test]

@@ -6,7 +6,7 @@ use crate::channel::{Channel, leak_passes, patience};
 use crate::explain::Basis;
 use crate::kink::Kink;
 use crate::ladder::{Closed, RING};
-use crate::rise::{Clock, Rise, rise_mib};
+use crate::rise::{Clock, Rise};
 use crate::scene::{Growth, Reserve, SIZED_RUNG, Scene};
 
 /// From this rung on (windows of 8.5 min) a rise that a leak could make is growth even below former heights.
@@ -96,13 +96,15 @@ impl Verdict {
     /// Growth whose later half has hardly risen, seen in blocks a quarter as long, is over: its own blocks are too long
     /// to say so in time.
     fn end_stale_growth(&mut self, scene: &Scene<'_>, rung: usize) {
-        let Some(Growth { rise, .. }) = self.growth.standing().filter(|growth| growth.rise.rung == rung + 2)
+        let Some(Growth { rise: standing, .. }) =
+            self.growth.standing().filter(|growth| growth.rise.rung == rung + 2)
         else {
             return;
         };
-        let Some(late) = scene.series(rung, RING, Basis::Floor) else { return };
-        let span = late.times().last().zip(late.times().first()).map_or(0.0, |(last, first)| last - first);
-        if rise_mib(&late) < STALE_SHARE * rise.line.slope * 0.75 * span {
+        let late = scene.ladder.rise(rung, RING, Basis::Floor).zip(scene.ladder.extent(rung, RING));
+        if late.is_some_and(|(rise, (from, until))| {
+            rise < STALE_SHARE * standing.line.slope * 0.75 * (until - from)
+        }) {
             self.growth.end();
         }
     }

@@ -8,7 +8,7 @@ use ebbtide_core::Reading;
 
 use crate::ladder::{Closed, RING};
 use crate::rise::{Clock, Refusal, Rise, late_line};
-use crate::trend::{Line, Series, mean, noise, theil_sen, trend_z};
+use crate::trend::{Line, Series, may_be_as_steep, mean, noise, theil_sen, trend_z};
 
 /// Rungs on which work is kept, windows of 34 min to 18 h: in less time the load hardly changes, so the clock on the
 /// wall says the same.
@@ -214,6 +214,9 @@ fn straight(series: &Series) -> Result<Line, Refusal> {
     // The line is dear: where not even the least that matters is even, it need not be drawn.
     if !is_even(MIN_RISE / span) {
         return Err(Refusal::Uneven);
+    }
+    if !may_be_as_steep(series, MIN_RISE / span) {
+        return Err(Refusal::Flat);
     }
     let line = theil_sen(series);
     let rise = line.slope * span;

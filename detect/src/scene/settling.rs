@@ -7,7 +7,7 @@ use crate::ladder::{RUNGS, block_s};
 use crate::levelling;
 use crate::onset;
 use crate::rise::{Rise, drift_t};
-use crate::trend::{Series, noise};
+use crate::trend::Series;
 
 /// Up to this rung (windows of 68 min) what settles over hours looks straight.
 const SETTLING_RUNG: usize = 7;
@@ -30,11 +30,10 @@ const CALM_MIB: f64 = 8.0;
 impl Scene<'_> {
     /// Whether a rise rather bends than not, however little: where nothing is known of the load nothing else tells what
     /// settles from a leak.
-    pub(super) fn bends(&self, rise: &Rise) -> bool {
-        let series = self.series(rise.rung, RING, rise.basis);
-        let level =
-            series.and_then(|series| levelling::of(&series, self.granular_noise(rise).unwrap_or(0.0)));
-        level.is_some_and(|level| level.is_bent())
+    pub(super) fn bends(&self, rung: usize, basis: Basis) -> bool {
+        let series = self.series(rung, RING, basis);
+        let least_noise = || self.granular_noise(rung, basis).unwrap_or(0.0);
+        series.and_then(|series| levelling::of(&series, least_noise())).is_some_and(|level| level.is_bent())
     }
 
     /// Whether a rise is as fast as one that settles over hours, has not yet outgrown it, and is not surely straighter.
@@ -55,7 +54,7 @@ impl Scene<'_> {
             return false;
         }
         let third_s = late.times().last().map_or(0.0, |until| (until - late.times()[0]) / 3.0);
-        levelling::of(&late, self.granular_noise(rise).unwrap_or(0.0))
+        levelling::of(&late, self.granular_noise(rise.rung, rise.basis).unwrap_or(0.0))
             .is_some_and(|level| level.keeps((-third_s / SETTLING_S).exp()))
     }
 
@@ -69,16 +68,17 @@ impl Scene<'_> {
     /// add more than any warm-up does. So a fast leak is called in minutes: the faster, the sooner its course is
     /// known well enough.
     pub(super) fn outgrows_warm_up(&self, rise: &Rise) -> bool {
-        let level = self.since_onset(rise).and_then(|late| levelling::of(&late, self.granular_noise(rise)?));
+        let level = self
+            .since_onset(rise)
+            .and_then(|late| levelling::of(&late, self.granular_noise(rise.rung, rise.basis)?));
         level.is_some_and(|level| level.is_straight() && level.at_least() >= self.warm_up_mib)
             && self.was_calm_before(rise)
     }
 
     /// The noise that the mean of four shorter blocks has, in MiB. Where a block happens to take in just one granule,
     /// its own noise vanishes, and so does the bend behind it.
-    fn granular_noise(&self, rise: &Rise) -> Option<f64> {
-        let finer = self.series(rise.rung.checked_sub(2)?, RING, rise.basis)?;
-        Some(noise(finer.values()) / 2.0)
+    fn granular_noise(&self, rung: usize, basis: Basis) -> Option<f64> {
+        Some(self.ladder.noise(rung.checked_sub(2)?, basis)? / 2.0)
     }
 
     /// Whether memory held its level before the rise for as long as it rises now. Something that takes more than all
