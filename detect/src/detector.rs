@@ -73,6 +73,7 @@ struct Told {
 struct Latest {
     mono_ms: u64,
     value: Bytes,
+    capacity: Reading<Bytes>,
     kv_pool: Reading<Bytes>,
     kv_used: Reading<Bytes>,
 }
@@ -169,7 +170,8 @@ impl Detector {
             peers: observation.peers,
         };
         let Load { kv_pool, kv_used, .. } = observation.load;
-        let latest = Latest { mono_ms: tick.mono_ms, value, kv_pool, kv_used };
+        let latest =
+            Latest { mono_ms: tick.mono_ms, value, capacity: observation.capacity, kv_pool, kv_used };
         let before = self.last.replace(latest).map(|last| last.mono_ms);
         match before {
             Some(before) if tick.mono_ms == before => return Vec::new(),
@@ -258,7 +260,7 @@ impl Detector {
             self.begin(last, true);
             return self.report(last);
         }
-        let terms = self.terms(last);
+        let terms = self.terms(last.tick.mono_ms, last.capacity);
         self.verdict.step(&terms.over(&self.ladder, &self.explainer, &self.work), closed);
         if self.shown.rung.is_none_or(|rung| closed.holds(rung) || closed.holds(rung + 1)) {
             self.shown = self.show(&terms.over(&self.ladder, &self.explainer, &self.work));
@@ -272,7 +274,7 @@ impl Detector {
 
     /// Draws up what stands and says what is new about it.
     fn report(&mut self, last: &Moment) -> Vec<FindingEvent> {
-        let terms = self.terms(last);
+        let terms = self.terms(last.tick.mono_ms, last.capacity);
         let known = Known { account: terms.account, budget: terms.budget };
         let (cause, claims) = (self.verdict.cause(), self.rules.claims(last, known));
         if self.report.is_none() && cause == Cause::Calm && claims.is_empty() {
@@ -315,11 +317,11 @@ impl Detector {
             && !self.findings.is_news(lead, rate.0)
     }
 
-    fn terms(&self, last: &Moment) -> Terms {
+    fn terms(&self, mono_ms: u64, capacity: Reading<Bytes>) -> Terms {
         Terms {
-            account: self.explainer.account(self.at(last.tick.mono_ms)),
+            account: self.explainer.account(self.at(mono_ms)),
             warm_up_s: self.config.warm_up_ms as f64 / 1000.0,
-            warm_up_mib: warm_up_mib(last.capacity),
+            warm_up_mib: warm_up_mib(capacity),
             origin_mib: self.origin().mib(),
             disturbed_at: self.event.map(|(_, tick)| self.at(tick.mono_ms)),
             budget: self.budget,

@@ -5,8 +5,9 @@ mod ring;
 
 use crate::blocks::{Block, Count, KvBlock};
 use crate::explain::Basis;
-use crate::trend::{Series, despike, mean, noise};
-use glance::{Glance, ROUGHNESS, is_flat, rough_noise};
+use crate::rise::Strictness;
+use crate::trend::{Series, despike, lesser, mean, noise};
+use glance::{Glance, ROUGHNESS, is_flat, is_stepped, rough_noise};
 use ring::{CEIL, FLOOR, Filling, Heights, MID, RESIDUAL, Rung, in_order, lane};
 
 /// Rungs: blocks of 1 s, 2 s … 8192 s, so that the longest ring reaches back three days.
@@ -209,9 +210,8 @@ impl Ladder {
     pub(crate) fn lowest(&self, rung: usize) -> Option<(f32, f32)> {
         let rung = &self.rungs[rung];
         // What is not lower, NaN included, changes nothing. A ring that is not full is filled from its start.
-        let lowest = |low: Heights, block: &Heights| {
-            [FLOOR, MID, CEIL, RESIDUAL].map(|i| if block[i] < low[i] { block[i] } else { low[i] })
-        };
+        let lowest =
+            |low: Heights, block: &Heights| [FLOOR, MID, CEIL, RESIDUAL].map(|i| lesser(block[i], low[i]));
         let [floor, _, _, residual] = rung.heights[..rung.len].iter().fold([f32::MAX; 4], lowest);
         (rung.len > 0).then_some((floor, if residual < f32::MAX { residual } else { f32::NAN }))
     }
@@ -317,16 +317,29 @@ impl Ladder {
         self.unbroken(rung, basis).is_some_and(|values| is_flat(&values, least))
     }
 
-    /// The same of the residual, once spikes of one block are taken away, and once those of two are.
-    pub(crate) fn is_flat_but_for_spikes(&self, rung: usize, least: f64) -> bool {
-        let is_calm = |x: [f32; RING]| {
-            [1, 2].into_iter().all(|width| {
-                let mut calm = x;
-                despike(&x, width, &mut calm);
-                is_flat(&calm, least)
-            })
-        };
-        self.unbroken(rung, Basis::Residual).is_some_and(is_calm)
+    /// Whether a quantity surely rises too little, or in too large a step; the residual also once spikes of one block
+    /// are taken away, and once those of two are. Not where a slot is empty.
+    pub(crate) fn is_no_rise(&self, rung: usize, basis: Basis, strict: &Strictness) -> bool {
+        let is_none = |x: &[f32; RING]| is_flat(x, strict.min_rise) || is_stepped(x, strict.max_step);
+        let Some(x) = self.unbroken(rung, basis) else { return false };
+        if basis != Basis::Residual {
+            return is_none(&x);
+        }
+        [1, 2].into_iter().all(|width| {
+            let mut calm = x;
+            despike(&x, width, &mut calm);
+            is_none(&calm)
+        })
+    }
+
+    /// Whether one step surely makes up more than this share of what the newest floors range over.
+    pub(crate) fn is_stepped<const SLOTS: usize>(&self, rung: usize, most: f64) -> bool {
+        let rung = &self.rungs[rung];
+        rung.unbroken >= SLOTS && {
+            let floors: [f32; SLOTS] =
+                std::array::from_fn(|i| rung.heights[rung.place(SLOTS - 1 - i)][FLOOR]);
+            is_stepped(&floors, most)
+        }
     }
 
     /// One quantity of a window without an empty slot, as it is kept: absent ones are NaN.

@@ -3,7 +3,9 @@
 use crate::explain::Basis;
 use crate::ladder::RING;
 use crate::levelling::ROUNDING_MIB;
-use crate::trend::{Line, Series, Z80, is_trend, least_squares, mean, noise, theil_sen, trend_z};
+use crate::trend::{
+    Line, Series, Z80, is_trend, least_squares, may_be_as_steep, mean, noise, theil_sen, trend_z,
+};
 use crate::work::PerWork;
 
 /// How strict the chain is.
@@ -18,7 +20,7 @@ pub(crate) struct Strictness {
     /// The pace at the end, as a share of the pace before.
     pace: f64,
     /// The largest single step, as a share of the whole range: more is a step, not a rise.
-    max_step: f64,
+    pub(crate) max_step: f64,
     /// Student's t of the increments between eighths.
     drift_t: f64,
     /// Whether steps that nearly all go up stand in for a drift whose increments are too uneven for Student's t, as
@@ -159,6 +161,11 @@ pub(crate) fn drawn(rung: usize, basis: Basis, series: &Series) -> Rise {
         noise: noise(series.values()),
         clock: Clock::Time,
     }
+}
+
+/// Whether [`late_line`] may be as steep as this: not where it surely is not.
+pub(crate) fn may_be_as_steep_of_late(series: &Series, slope: f64) -> bool {
+    may_be_as_steep(&series.slice(series.len() / 4..series.len()), slope)
 }
 
 /// The line through a window without its first quarter, which may reach back to before the onset. Its band is that of

@@ -6,8 +6,8 @@ use crate::budget::Budget;
 use crate::explain::{Account, Basis, Explainer};
 use crate::kink::{self, Kink};
 use crate::ladder::{Ladder, RING, RUNGS, block_s};
-use crate::rise::{self, Clock, GROWTH, LEAK, Refusal, Rise, YOUNG_LEAK, rise_mib};
-use crate::trend::{Series, least_squares, noise, trend_z};
+use crate::rise::{self, Clock, GROWTH, LEAK, Refusal, Rise, Strictness, YOUNG_LEAK, rise_mib};
+use crate::trend::{Series, is_trend, least_squares, noise, trend_z};
 use crate::work::{PerWork, WorkClock};
 use crate::{levelling, wager};
 
@@ -172,23 +172,26 @@ impl Scene<'_> {
         }
     }
 
-    /// Whether nothing is left of what the counters leave once spikes are taken away, as [`Self::judged`] does.
-    fn is_calm_but_for_spikes(&self, rung: usize) -> bool {
-        let is_flat = || self.ladder.is_flat_but_for_spikes(rung, LEAK.min_rise);
-        match self.account {
-            Account::OnDemand { exact: true } => is_flat(),
-            Account::OnDemand { exact: false } => {
-                self.ladder.is_flat(rung, Basis::CalmResidual, LEAK.min_rise) && is_flat()
-            }
-            _ => false,
-        }
+    /// What a leak of this rung must pass.
+    const fn strictness(&self, rung: usize) -> &'static Strictness {
+        let is_young = rung <= YOUNG_RUNG && !self.account.is_exact();
+        if is_young { &YOUNG_LEAK } else { &LEAK }
+    }
+
+    /// Whether none of the quantities that could show an unexplained rise rises as [`Self::steady`] wants it to.
+    fn is_refused(&self, rung: usize) -> bool {
+        let bases: &[Basis] = match self.account {
+            Account::OnDemand { exact: true } | Account::Unlearned => &[Basis::Residual],
+            Account::OnDemand { exact: false } => &[Basis::CalmResidual, Basis::Residual],
+            Account::Unknown | Account::Pooled => &[Basis::Floor, Basis::Mid, Basis::Ceil],
+        };
+        bases.iter().all(|basis| self.ladder.is_no_rise(rung, *basis, self.strictness(rung)))
     }
 
     /// The window of a quantity, if it rises steadily: as it is, or without spikes.
     fn steady(&self, rung: usize, basis: Basis) -> Result<Series, Refusal> {
         let series = self.series(rung, RING, basis).ok_or(Refusal::Sparse)?;
-        let is_young = rung <= YOUNG_RUNG && !self.account.is_exact();
-        let strict = if is_young { &YOUNG_LEAK } else { &LEAK };
+        let strict = self.strictness(rung);
         if basis != Basis::Residual {
             return rise::steadiness(&series, strict).map(|()| series);
         }
@@ -245,7 +248,7 @@ impl Scene<'_> {
 
     /// A rise that the counters do not account for. Its line is dear, so whatever needs none is asked before.
     fn unexplained(&self, rung: usize) -> Result<Rise, Refusal> {
-        if self.is_calm(rung, LEAK.min_rise) || self.is_calm_but_for_spikes(rung) {
+        if self.is_calm(rung, LEAK.min_rise) || self.is_refused(rung) {
             return Err(Refusal::Flat);
         }
         let basis = match self.account {
@@ -356,6 +359,15 @@ impl Scene<'_> {
         rise.z >= self.needed_z(rise.rung) && self.log_wealth(rise) >= self.budget.wealth(rise.rung)
     }
 
+    /// Whether something stands against calling a window a leak wherever a line through it would lie, while the
+    /// counters tell the load.
+    fn is_reserved(&self, rung: usize, basis: Basis, series: &Series) -> bool {
+        rung < self.account.threshold().leak
+            || self.known_reserve_of(rung, basis, series.times()).is_some()
+            || !is_trend(series.values(), self.needed_z(rung))
+            || wager::log_wealth(series, block_s(rung)) < self.budget.wealth(rung)
+    }
+
     /// What Mann-Kendall's z of a leak must reach.
     pub(crate) fn needed_z(&self, rung: usize) -> f64 {
         self.budget.trend_z(rung).max(LEAK.trend_z)
@@ -369,12 +381,18 @@ impl Scene<'_> {
 
     /// A good reason for this rise.
     fn known_reserve(&self, rise: &Rise) -> Option<Reserve> {
-        let warm = self.account.is_exact() || rise.rung >= LONG_RUNG || rise.from >= self.warm_up_s;
+        self.known_reserve_of(rise.rung, rise.basis, &[rise.from, rise.until])
+    }
+
+    /// The same for a rise of these times.
+    fn known_reserve_of(&self, rung: usize, basis: Basis, times: &[f64]) -> Option<Reserve> {
+        let (from, until) = times.first().copied().zip(times.last().copied())?;
+        let warm = self.account.is_exact() || rung >= LONG_RUNG || from >= self.warm_up_s;
         // What peaked in the first quarter has levelled since, or the rise would not go on.
-        let settled_from = rise.from + (rise.until - rise.from) / 4.0;
-        let disturbed = self.disturbed_at.is_some_and(|at| at > rise.from) && rise.rung <= EVENTLESS_RUNG;
+        let settled_from = from + (until - from) / 4.0;
+        let disturbed = self.disturbed_at.is_some_and(|at| at > from) && rung <= EVENTLESS_RUNG;
         // What the counter leaves has nothing to do with how high the counter stands.
-        let is_left = matches!(rise.basis, Basis::Residual | Basis::CalmResidual)
+        let is_left = matches!(basis, Basis::Residual | Basis::CalmResidual)
             && matches!(self.account, Account::OnDemand { .. });
         if !is_left && self.explainer.peaked_since(settled_from) {
             Some(Reserve::NewPeak)
@@ -389,6 +407,9 @@ impl Scene<'_> {
     pub(crate) fn growing(&self, rung: usize) -> Option<Growing> {
         let glance = self.ladder.glance(rung, GROWTH_SLOTS);
         if glance.is_some_and(|glance| glance.is_flat(Basis::Floor, GROWTH.min_rise)) {
+            return None;
+        }
+        if self.ladder.is_stepped::<GROWTH_SLOTS>(rung, GROWTH.max_step) {
             return None;
         }
         let (from, _) = self.ladder.extent(rung, GROWTH_SLOTS)?;
@@ -454,9 +475,20 @@ impl Scene<'_> {
     }
 }
 
+/// The rise that so many more requests may make up, in MiB over three quarters of a window: no more of it is theirs.
+fn taken_by(more: f64) -> f64 {
+    more * REQUEST_MIB / REQUEST_SHARE
+}
+
 /// Whether so many more requests may make up too much of a rise.
 fn requests_take(rise: &Rise, more: f64) -> bool {
-    more * REQUEST_MIB > REQUEST_SHARE * 0.75 * rise.line.slope * (rise.until - rise.from)
+    taken_by(more) > 0.75 * rise.line.slope * (rise.until - rise.from)
+}
+
+/// Whether they surely do of a window that nobody has drawn a line through.
+fn requests_take_late(series: &Series, more: f64) -> bool {
+    let span = series.times().last().zip(series.times().first()).map_or(0.0, |(last, first)| last - first);
+    span > 0.0 && !rise::may_be_as_steep_of_late(series, taken_by(more) / (0.75 * span))
 }
 
 /// The slowest leak that the windows filled so far would have shown, in MiB a second, and the seconds of the window that

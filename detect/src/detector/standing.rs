@@ -37,8 +37,6 @@ pub(super) struct Shown {
     /// Of the window that is shown; the dearest figure, so nobody works it out before it is asked for.
     slope: OnceLock<Reading<RateBand>>,
     basis: Basis,
-    /// The slowest leak that would have been seen, and over how many seconds.
-    pub(super) detectable: Reading<(ByteRate, f64)>,
     pub(super) rung: Option<usize>,
     pub(super) is_filled: bool,
 }
@@ -49,7 +47,6 @@ impl Shown {
             floor: Err(Absent::NotYet),
             slope: OnceLock::new(),
             basis: Basis::Floor,
-            detectable: Err(Absent::NotYet),
             rung: None,
             is_filled: false,
         }
@@ -71,7 +68,8 @@ impl Detector {
     /// What is said of the series now.
     #[must_use]
     pub fn judgement(&self) -> Judgement {
-        let (summary, evidence) = self.words();
+        let detectable = self.detectable();
+        let (summary, evidence) = self.words(detectable);
         let report = self.report.as_ref();
         Judgement {
             series: self.series.clone(),
@@ -84,13 +82,13 @@ impl Detector {
             },
             floor: self.shown.floor,
             slope: report.and_then(|report| report.band).map_or_else(|| self.slope(), Ok),
-            detectable: self.shown.detectable.map(|(rate, _)| rate),
+            detectable: detectable.map(|(rate, _)| rate).ok_or(Absent::NotYet),
             forecast: report.and_then(|report| report.forecast),
             evidence,
         }
     }
 
-    /// Floor, slope and the least visible leak, from the longest window that is filled.
+    /// Floor and slope, from the longest window that is filled.
     pub(super) fn show(&self, scene: &Scene<'_>) -> Shown {
         let filled = (STEADY_RUNG..=SHOWN_RUNG).rev().find_map(|rung| {
             let basis = scene.shown_basis(rung);
@@ -103,9 +101,6 @@ impl Detector {
             floor: floor.map(|floor| amount(self.origin(), f64::from(floor))),
             slope: OnceLock::new(),
             basis,
-            detectable: detectable(scene)
-                .map(|(rate, over_s)| (ByteRate(rate * MIB as f64), over_s))
-                .ok_or(Absent::NotYet),
             rung: filled.map(|(rung, _)| rung),
             is_filled: filled.is_some() || self.is_filled_above(),
         }
@@ -185,12 +180,20 @@ impl Detector {
         }
     }
 
-    fn words(&self) -> (String, Vec<Evidence>) {
+    /// The slowest leak that would have been seen, and over how many seconds. Dear, so that nobody works it out before
+    /// it is asked for.
+    fn detectable(&self) -> Option<(ByteRate, f64)> {
+        let last = self.last?;
+        let terms = self.terms(last.mono_ms, last.capacity);
+        detectable(&terms.over(&self.ladder, &self.explainer, &self.work))
+            .map(|(rate, over_s)| (ByteRate(rate * MIB as f64), over_s))
+    }
+
+    fn words(&self, detectable: Option<(ByteRate, f64)>) -> (String, Vec<Evidence>) {
         let leading = self.report.filter(|report| report.diagnosis.is_some()).map(|report| report.lead);
         if let Some(finding) = leading.and_then(|kind| self.findings.open(kind)) {
             return (finding.summary.clone(), finding.evidence.clone());
         }
-        let detectable = self.shown.detectable.ok();
         let seen = detectable.into_iter().flat_map(|(rate, over_s)| {
             [
                 Evidence::new("detectable", rate.mib_per_min(), "MiB/min"),

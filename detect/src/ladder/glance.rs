@@ -3,6 +3,7 @@
 use super::RING;
 use super::ring::{CEIL, FLOOR, Heights, MID, RESIDUAL, Rung};
 use crate::explain::Basis;
+use crate::trend::{greater, lesser};
 
 /// How far heights rise from the first to the last quarter of a window, summed over the blocks of a quarter, in single
 /// precision: enough to see that most windows rise too little to be copied and looked at.
@@ -77,4 +78,24 @@ pub(super) fn is_flat(values: &[f32; RING], least: f64) -> bool {
         moved += (newer - older).abs();
     }
     rise + Glance::ROUNDING * moved < least as f32 * quarter as f32
+}
+
+/// Whether one step surely makes up more than this share of the range of a window, a multiple of four long.
+pub(super) fn is_stepped<const SLOTS: usize>(values: &[f32; SLOTS], most: f64) -> bool {
+    // Step and range are off by a rounding of 2^-24 or two.
+    const ROUNDING: f32 = 1e-6;
+    let mut steps = [0.0_f32; SLOTS];
+    for (step, pair) in steps.iter_mut().zip(values.windows(2)) {
+        *step = pair[1] - pair[0];
+    }
+    let (mut low, mut high, mut largest) = ([f32::MAX; 4], [f32::MIN; 4], [0.0_f32; 4]);
+    for (four, steps) in values.chunks_exact(4).zip(steps.chunks_exact(4)) {
+        for lane in 0..4 {
+            low[lane] = lesser(four[lane], low[lane]);
+            high[lane] = greater(four[lane], high[lane]);
+            largest[lane] = greater(steps[lane], largest[lane]);
+        }
+    }
+    let range = high.into_iter().fold(f32::MIN, greater) - low.into_iter().fold(f32::MAX, lesser);
+    largest.into_iter().fold(0.0, greater) > most as f32 * range * (1.0 + ROUNDING)
 }

@@ -1,6 +1,6 @@
 //! Which rise may be a leak: over time, over the work done, or in bursts.
 
-use super::{LONG_PAST, Scene, UNEXPLAINED_SHARE, requests_take};
+use super::{LONG_PAST, Scene, UNEXPLAINED_SHARE, requests_take, requests_take_late};
 use crate::bursts;
 use crate::explain::{Account, Basis};
 use crate::ladder::RING;
@@ -34,10 +34,16 @@ impl Scene<'_> {
             return Err(Refusal::Flat);
         }
         if let Account::OnDemand { .. } = self.account {
-            let rise = self.along_work(rung, self.quieter_residual(rung))?;
+            let basis = self.quieter_residual(rung);
+            let series = self.series(rung, RING, basis).ok_or(Refusal::Sparse)?;
             let more = self.ladder.running(rung, RING).map_or(0.0, |running| rise_mib(&running));
-            let is_wrong = !self.is_calmed(&rise) || requests_take(&rise, more);
-            return if is_wrong { Err(Refusal::Uneven) } else { Ok(rise) };
+            // A line is dear, and load takes most of what rises. Without bursts to look for, what is no leak with any
+            // line need not have one.
+            let is_wrong = !self.is_calmed(rung, noise(series.values()))
+                || requests_take_late(&series, more)
+                || (!BURST_RUNGS.contains(&rung) && self.is_reserved(rung, basis, &series));
+            let rise = if is_wrong { Err(Refusal::Uneven) } else { self.along_work(rung, basis) }?;
+            return if requests_take(&rise, more) { Err(Refusal::Uneven) } else { Ok(rise) };
         }
         if rung < SETTLED_RUNG {
             return Err(Refusal::Sparse);
@@ -67,9 +73,8 @@ impl Scene<'_> {
     }
 
     /// Whether memory is calmer without what the counter accounts for: else the counter's own course is what rises.
-    fn is_calmed(&self, rise: &Rise) -> bool {
-        let whole = self.series(rise.rung, RING, Basis::Mid).map(|mid| noise(mid.values()));
-        whole.is_some_and(|whole| rise.noise <= whole.max(LEAK.min_rise))
+    fn is_calmed(&self, rung: usize, left: f64) -> bool {
+        self.ladder.noise(rung, Basis::Mid).is_some_and(|whole| left <= whole.max(LEAK.min_rise))
     }
 
     /// Whether what the counter leaves has risen by so much, where there is a counter.
