@@ -160,9 +160,9 @@ impl Ladder {
         let kept = &mut self.rungs[rung];
         let place = kept.push(ended, &mut self.old_peaks[rung]);
         if kept.unbroken < kept.len {
-            self.gaps.mark(rung)
+            self.gaps.mark(rung);
         } else {
-            self.gaps.unmark(rung)
+            self.gaps.unmark(rung);
         }
         let block = &ended.block;
         let has_counters = block.kv.is_some() || block.running.get().is_some();
