@@ -89,7 +89,7 @@ pub(crate) struct Report {
     pub(crate) band: Option<RateBand>,
     /// The finding that leads, whose sentence and evidence are those of the cause.
     pub(crate) lead: FindingKind,
-    /// Since when memory has grown, if growth or less is what stands.
+    /// Since when memory has grown, if growth that no counter accounts for or less is what stands.
     pub(crate) grew_since: Option<Ts>,
 }
 
@@ -183,7 +183,9 @@ pub(crate) fn draw(
         Diagnosis::WarmingUp if runs_out => Diagnosis::Growth,
         diagnosis => diagnosis,
     });
-    let grew_since = onset_at.filter(|_| *lead == FindingKind::Growth);
+    // What the load accounts for ends with the load, and finds no level.
+    let may_settle = *lead == FindingKind::Growth && diagnosis != Some(Diagnosis::KvGrowth);
+    let grew_since = onset_at.filter(|_| may_settle);
     let report = Report { forecast, cause: cause.kind(), diagnosis, band, lead: *lead, grew_since };
     (Some(report), findings)
 }

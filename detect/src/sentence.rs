@@ -147,6 +147,17 @@ pub(crate) fn leak_at_rest(held: Bytes, grown: Bytes, span_s: f64, pauses: usize
 /// What would settle a leak that shows at rest.
 pub(crate) const SETTLE_AT_REST: &str = "Send one kind of request at a time between pauses: the kind after which the pause holds more is the one that leaks.";
 
+/// An ebb that keeps rising.
+pub(crate) fn leak_at_ebb(held: Bytes, grown: Bytes, span_s: f64, ebbs: usize) -> String {
+    format!(
+        "Memory comes and goes, and comes back to ever more: {held} at the last of {ebbs} ebbs, {grown} more than {} before, at an even pace.",
+        duration(span_s)
+    )
+}
+
+/// What would settle a leak that shows at the ebb.
+pub(crate) const SETTLE_AT_EBB: &str = "Let one model or one kind of batch come and go at a time: the one after which memory comes back to more is the one that leaks.";
+
 /// Equal steps upward at one kind of release.
 pub(crate) fn kept_per_event(step: Bytes, event: &str, steps: usize) -> String {
     format!("{step} more stay after each {event}: the last {steps} steps are equal.")

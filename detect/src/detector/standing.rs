@@ -16,6 +16,9 @@ use crate::trend::theil_sen;
 
 /// After an event nothing is called steady for so long, in seconds.
 const SETTLE_S: f64 = 60.0;
+/// For so long, in seconds, what began anew is said to have, at any interval: with samples half a minute apart it takes
+/// as long until a window is filled.
+const RESTARTED_S: f64 = 720.0;
 /// An absence this long is worth saying, in seconds; shorter ones are a missed poll.
 const MISSING_S: f64 = 30.0;
 /// Steady wants a filled window of blocks of 2 s at least: 64 s.
@@ -172,11 +175,13 @@ impl Detector {
             return Some(Silence::Disturbed(event, since(tick)));
         }
         let age = self.at(self.now.mono_ms);
-        match (self.shown.is_filled, epoch.is_restart) {
-            (true, _) => None,
-            (false, true) => Some(Silence::Restarted(age)),
-            (false, false) if self.ladder.len(0) < RING => Some(Silence::TooShort(age)),
-            (false, false) => Some(Silence::Sparse),
+        if epoch.is_restart && (age < RESTARTED_S || !self.shown.is_filled) {
+            return Some(Silence::Restarted(age));
+        }
+        match self.shown.is_filled {
+            true => None,
+            false if self.ladder.len(0) < RING => Some(Silence::TooShort(age)),
+            false => Some(Silence::Sparse),
         }
     }
 

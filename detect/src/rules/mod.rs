@@ -2,6 +2,7 @@
 //! nothing to do, how little room is left, whether peers hold as much, whether anybody works with it. Each is constant time a sample and a few numbers of state.
 
 mod arena;
+mod ebb;
 mod headroom;
 mod idle;
 mod peers;
@@ -76,6 +77,7 @@ pub(crate) struct Rules {
     steps: steps::Ledger,
     stairs: stairs::Stairs,
     quiet: quiet::Quiet,
+    ebb: ebb::EbbTide,
     release: release::Release,
     pool: pool::PoolUse,
     headroom: headroom::ThinHeadroom,
@@ -107,6 +109,7 @@ impl Rules {
         if !matches!(part, SeriesPart::Host(_)) {
             self.stairs.sample(moment);
             self.quiet.sample(moment);
+            self.ebb.sample(moment);
             self.pool.sample(moment);
             self.peers.sample(moment);
             self.arena.sample(moment);
@@ -124,7 +127,8 @@ impl Rules {
             .claim()
             .or_else(|| self.release.claim(moment))
             .or_else(|| self.stairs.claim(moment, known))
-            .or_else(|| self.quiet.claim(moment));
+            .or_else(|| self.quiet.claim(moment))
+            .or_else(|| self.ebb.claim(moment));
         let all = [
             of_events,
             self.pool.claim(moment, known),

@@ -24,6 +24,8 @@ const MIN_CALM_S: f64 = 600.0;
 const LOADED_S: f64 = 400.0;
 /// How far calm may stray from the level that the rise began at, as a share of what was gained.
 const CALM_SHARE: f64 = 0.1;
+/// The most that caching allocators take at a time while they grow smoothly, in MiB: a segment.
+const GRANULE_MIB: f64 = 20.0;
 /// The least such stray, in MiB: four allocation granules of 2 MiB.
 const CALM_MIB: f64 = 8.0;
 
@@ -68,9 +70,9 @@ impl Scene<'_> {
     /// add more than any warm-up does. So a fast leak is called in minutes: the faster, the sooner its course is
     /// known well enough.
     pub(super) fn outgrows_warm_up(&self, rise: &Rise) -> bool {
-        let level = self
-            .since_onset(rise)
-            .and_then(|late| levelling::of(&late, self.granular_noise(rise.rung, rise.basis)?));
+        let noise =
+            self.granular_noise(rise.rung, rise.basis).unwrap_or_else(|| self.noise_of_granules(rise));
+        let level = self.since_onset(rise).and_then(|late| levelling::of(&late, noise));
         level.is_some_and(|level| level.is_straight() && level.at_least() >= self.warm_up_mib)
             && self.was_calm_before(rise)
     }
@@ -79,6 +81,14 @@ impl Scene<'_> {
     /// its own noise vanishes, and so does the bend behind it.
     fn granular_noise(&self, rung: usize, basis: Basis) -> Option<f64> {
         Some(self.ladder.noise(rung.checked_sub(2)?, basis)? / 2.0)
+    }
+
+    /// The same where samples come too seldom for shorter blocks: any block may be off by the granule that it just took
+    /// in, or just did not.
+    fn noise_of_granules(&self, rise: &Rise) -> f64 {
+        let largest = |series: Series| series.values().windows(2).map(|w| w[1] - w[0]).fold(0.0, f64::max);
+        let step = self.series(rise.rung, RING, rise.basis).map_or(0.0, largest);
+        step.min(GRANULE_MIB) / 12.0_f64.sqrt()
     }
 
     /// Whether memory held its level before the rise for as long as it rises now. Something that takes more than all

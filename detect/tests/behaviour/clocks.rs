@@ -61,6 +61,11 @@ fn shifts(at: f64, most: u32) -> Load {
     Load { running: Ok(running), ..Load::absent(ebbtide_core::Absent::NotSupported) }
 }
 
+/// A model is there for 20 min of each hour, never the same twice in a row.
+fn swapped(at: f64) -> f64 {
+    20_000.0 + if at % 3600.0 < 1200.0 { 8000.0 + 1500.0 * ((at / 3600.0).floor() % 3.0) } else { 0.0 }
+}
+
 #[test]
 fn clocks_in_words() {
     let hours = |used| History { seconds: 8 * 3600, interval: 10, ..quiet(used) };
@@ -95,6 +100,8 @@ fn clocks_in_words() {
             "no leak at rest",
             &History { load: &|at| shifts(at, 8), ..hours(&|at| 30_000.0 + shift(at) * 9000.0) },
         ),
+        told("models that swap, and a leak", &hours(&|at| swapped(at) + at / 60.0)),
+        told("models that swap", &hours(&swapped)),
         told("bursts that come back", &hours(&|at| in_bursts(at.rem_euclid(7200.0) + 1800.0))),
     ];
     insta::assert_snapshot!(all.join("\n"));
