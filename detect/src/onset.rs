@@ -2,7 +2,7 @@
 
 use crate::explain::Explainer;
 use crate::ladder::{Ladder, block_s};
-use crate::rise::Rise;
+use crate::rise::{Clock, Rise};
 
 /// Where a rise began.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,6 +16,9 @@ pub(crate) struct Onset {
 /// Follows the line back through older and longer blocks for as long as they lie on it; the onset is where the line
 /// leaves the first block that does not.
 pub(crate) fn of(ladder: &Ladder, explainer: &Explainer, rise: &Rise) -> Onset {
+    if let Clock::Bursts { level } = rise.clock {
+        return Onset { at: rise.from, level };
+    }
     let line = &rise.line;
     let slack = (3.0 * rise.noise).max(0.1 * line.slope * (rise.until - rise.from));
     let mut earliest = rise.until;

@@ -118,7 +118,10 @@ pub(crate) enum Clock {
     /// Work: its line is straight over what was done.
     Work(PerWork),
     /// Nothing that is known: it comes in bursts of any height.
-    Bursts,
+    Bursts {
+        /// The height that the first of them began at, in MiB.
+        level: f64,
+    },
 }
 
 /// Rise from the first to the last quarter.

@@ -32,7 +32,7 @@ pub(crate) fn leak(rate: ByteRate, lasted_s: f64, grown: Bytes, account: Account
         Clock::Work(work) => {
             format!("Leaks {} for {lasted}, {grown} so far, whatever the load: {ruled_out}.", per_work(&work))
         }
-        Clock::Bursts => format!(
+        Clock::Bursts { .. } => format!(
             "Rising in bursts for {lasted}{load}, {rate} on average and {grown} so far, of which none came back: {ruled_out}."
         ),
     }

@@ -2,6 +2,7 @@
 
 use ebbtide_core::FindingKind;
 
+use crate::bursts::{STEP_RUNG, Steps};
 use crate::channel::{Channel, leak_passes, patience};
 use crate::explain::Basis;
 use crate::kink::Kink;
@@ -49,6 +50,7 @@ pub(crate) struct Verdict {
     leak: Channel<Rise>,
     growth: Channel<Growth>,
     kink: Channel<Kink>,
+    steps: Steps,
 }
 
 impl Default for Verdict {
@@ -60,11 +62,14 @@ impl Default for Verdict {
 impl Verdict {
     /// Nothing has been said yet.
     pub(crate) const fn new() -> Self {
-        Self { leak: Channel::new(), growth: Channel::new(), kink: Channel::new() }
+        Self { leak: Channel::new(), growth: Channel::new(), kink: Channel::new(), steps: Steps::new() }
     }
 
     /// Judges the rungs whose windows moved.
     pub(crate) fn step(&mut self, scene: &Scene<'_>, closed: Closed) {
+        if closed.holds(STEP_RUNG) {
+            self.steps.note(scene);
+        }
         for rung in closed.rungs() {
             let unconfirmed = self.judge_leak(scene, rung);
             self.judge_growth(scene, rung, unconfirmed);
@@ -115,13 +120,14 @@ impl Verdict {
             return None;
         }
         // Where a window four times as long says leak, the short one adds nothing.
-        let judged = if self.leak.stands_from(rung + 2) { None } else { scene.suspect(rung) };
+        let judged = if self.leak.stands_from(rung + 2) { None } else { scene.suspect(rung, &self.steps) };
         let Some(rise) = judged else {
             self.miss_leak(scene, rung);
             return None;
         };
         let reserve = scene.reserve(&rise);
         match reserve {
+            None if matches!(rise.clock, Clock::Bursts { .. }) => self.leak.pass(rung, 1, || rise),
             None => self.leak.pass(rung, leak_passes(rung), || rise),
             Some(_) => self.miss_leak(scene, rung),
         }

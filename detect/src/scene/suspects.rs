@@ -1,7 +1,7 @@
 //! Which rise may be a leak: over time, over the work done, or in bursts.
 
 use super::{LONG_PAST, Scene, UNEXPLAINED_SHARE, requests_take, requests_take_late};
-use crate::bursts;
+use crate::bursts::Steps;
 use crate::explain::{Account, Basis};
 use crate::ladder::RING;
 use crate::rise::{LEAK, Refusal, Rise, rise_mib};
@@ -17,14 +17,15 @@ const BURST_RUNGS: std::ops::RangeInclusive<usize> = SETTLED_RUNG..=11;
 
 impl Scene<'_> {
     /// A rise that may be a leak, whatever it keeps pace with.
-    pub(crate) fn suspect(&self, rung: usize) -> Option<Rise> {
+    pub(crate) fn suspect(&self, rung: usize, steps: &Steps) -> Option<Rise> {
         match self.unexplained(rung) {
+            Ok(rise) if steps.make_up(&rise) => self.bursts(rung, steps).ok(),
             Ok(rise) if self.work.holds(rung) => {
                 let series = self.series(rung, RING, rise.basis);
                 Some(series.map_or(rise, |series| self.work.named(rise, &series)))
             }
             Ok(rise) => Some(rise),
-            Err(_) => self.unexplained_by_work(rung).or_else(|_| self.bursts(rung)).ok(),
+            Err(_) => self.unexplained_by_work(rung).or_else(|_| self.bursts(rung, steps)).ok(),
         }
     }
 
@@ -83,11 +84,11 @@ impl Scene<'_> {
     }
 
     /// Steps that stay, whatever their heights.
-    fn bursts(&self, rung: usize) -> Result<Rise, Refusal> {
+    fn bursts(&self, rung: usize, steps: &Steps) -> Result<Rise, Refusal> {
         if !BURST_RUNGS.contains(&rung) {
             return Err(Refusal::Sparse);
         }
         let basis = self.shown_basis(rung);
-        bursts::judge(rung, basis, &self.series(rung, RING, basis).ok_or(Refusal::Sparse)?)
+        steps.judge(rung, basis, &self.series(rung, RING, basis).ok_or(Refusal::Sparse)?)
     }
 }
