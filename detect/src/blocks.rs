@@ -1,5 +1,7 @@
 //! A block: what is kept of all samples in one stretch of time.
 
+use crate::trend::{greater, lesser};
+
 /// Floor, mean and ceiling of the memory in one block, and what the load leaves of it. MiB above the origin of the
 /// epoch: `f32` then resolves 16 KiB at 140 GiB, far below an allocation granule.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -56,32 +58,29 @@ pub(crate) struct KvBlock {
 }
 
 impl Block {
-    /// Both blocks as one; the weights are their numbers of samples.
+    /// Takes in another block; the weights are their numbers of samples.
     #[inline]
-    pub(crate) fn merged(&self, own: u32, other: &Self, others: u32) -> Self {
+    pub(crate) fn take(&mut self, own: u32, other: &Self, others: u32) {
         // Halves mostly hold as many samples; a division would be the dearest part of it.
         let share = if own == others { 0.5 } else { f64::from(others) / f64::from(own + others) };
         let mean = |a: f32, b: f32| (f64::from(a) + (f64::from(b) - f64::from(a)) * share) as f32;
-        Self {
-            at: self.at + (other.at - self.at) * share,
-            floor: self.floor.min(other.floor),
-            mid: mean(self.mid, other.mid),
-            ceil: self.ceil.max(other.ceil),
-            kv: both(self.kv, other.kv, |a, b| KvBlock {
-                residual: mean(a.residual, b.residual),
-                calm: mean(a.calm, b.calm),
-                beyond_peak: mean(a.beyond_peak, b.beyond_peak),
-            }),
-            running: both(self.running.get(), other.running.get(), mean).into(),
+        self.at += (other.at - self.at) * share;
+        self.floor = lesser(other.floor, self.floor);
+        self.mid = mean(self.mid, other.mid);
+        self.ceil = greater(other.ceil, self.ceil);
+        // A scrape that failed must not blind a block of hours.
+        match (&mut self.kv, &other.kv) {
+            (Some(own), Some(other)) => {
+                own.residual = mean(own.residual, other.residual);
+                own.calm = mean(own.calm, other.calm);
+                own.beyond_peak = mean(own.beyond_peak, other.beyond_peak);
+            }
+            (own, other) => *own = own.or(*other),
         }
-    }
-}
-
-/// Both as one, or the one that is there: a scrape that failed must not blind a block of hours.
-fn both<T>(a: Option<T>, b: Option<T>, as_one: impl Fn(T, T) -> T) -> Option<T> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(as_one(a, b)),
-        (a, b) => a.or(b),
+        self.running = match (self.running.get(), other.running.get()) {
+            (Some(own), Some(other)) => Count(mean(own, other)),
+            (own, other) => own.or(other).into(),
+        };
     }
 }
 
@@ -96,14 +95,16 @@ mod tests {
 
     #[test]
     fn merging_keeps_extremes_and_weighs_means_by_samples() {
-        let merged = block(0.0, 10.0, Some(4.0)).merged(3, &block(4.0, 30.0, Some(0.0)), 1);
+        let mut merged = block(0.0, 10.0, Some(4.0));
+        merged.take(3, &block(4.0, 30.0, Some(0.0)), 1);
         assert_eq!((merged.floor, merged.mid, merged.ceil, merged.at), (10.0, 15.0, 30.0, 1.0));
         assert_eq!(merged.kv.map(|kv| kv.residual), Some(12.0));
     }
 
     #[test]
     fn a_counter_that_failed_once_does_not_blind_the_block() {
-        let merged = block(0.0, 10.0, Some(4.0)).merged(3, &block(4.0, 30.0, None), 1);
+        let mut merged = block(0.0, 10.0, Some(4.0));
+        merged.take(3, &block(4.0, 30.0, None), 1);
         assert_eq!(merged.kv.map(|kv| kv.residual), Some(6.0));
     }
 }

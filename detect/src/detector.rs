@@ -17,7 +17,7 @@ use crate::rise::Rise;
 use crate::rules::{Known, Moment, Rules};
 use crate::scene::Terms;
 use crate::sentence::{self, amount};
-use crate::verdict::{Cause, Verdict};
+use crate::verdict::Verdict;
 use crate::work::WorkClock;
 use standing::{Level, Shown};
 
@@ -276,10 +276,11 @@ impl Detector {
     fn report(&mut self, last: &Moment) -> Vec<FindingEvent> {
         let terms = self.terms(last.tick.mono_ms, last.capacity);
         let known = Known { account: terms.account, budget: terms.budget };
-        let (cause, claims) = (self.verdict.cause(), self.rules.claims(last, known));
-        if self.report.is_none() && cause == Cause::Calm && claims.is_empty() {
+        let claims = self.rules.claims(last, known);
+        if self.report.is_none() && self.verdict.kind().is_none() && claims.is_empty() {
             return Vec::new();
         }
+        let cause = self.verdict.cause();
         let was_imminent = self.findings.is_open(FindingKind::Imminent);
         let (scene, now) = (terms.over(&self.ladder, &self.explainer, &self.work), self.now_of(last));
         // What rules say moves with each sample.

@@ -7,7 +7,7 @@ use crate::blocks::{Block, Count, KvBlock};
 use crate::explain::Basis;
 use crate::rise::Strictness;
 use crate::trend::{Series, despike, lesser, mean, noise};
-use glance::{Glance, ROUGHNESS, is_flat, is_stepped, rough_noise};
+use glance::{Glance, ROUGHNESS, Steps, is_flat, is_stepped, rough_noise};
 use ring::{CEIL, FLOOR, Filling, Heights, MID, RESIDUAL, Rung, in_order, lane};
 
 /// Rungs: blocks of 1 s, 2 s … 8192 s, so that the longest ring reaches back three days.
@@ -46,12 +46,7 @@ impl Closed {
 
     /// The rungs from short blocks to long ones.
     pub(crate) fn rungs(self) -> impl Iterator<Item = usize> {
-        let mut left = self.0;
-        std::iter::from_fn(move || {
-            let rung = left.trailing_zeros() as usize;
-            left &= left.wrapping_sub(1);
-            (rung < RUNGS).then_some(rung)
-        })
+        (0..RUNGS).take_while(move |rung| self.0 >> rung != 0).filter(move |rung| self.holds(*rung))
     }
 }
 
@@ -118,53 +113,55 @@ impl Ladder {
         let mut closed = Closed::default();
         let slot = sample.at as u64;
         let swing = sample.kv.map(|kv| (sample.mid - kv.residual, sample.mid - kv.residual));
-        let part = Filling { slot, samples: 1, block: *sample, swing };
-        self.rungs[0].filling = Some(match self.rungs[0].filling.take() {
-            Some(own) if own.slot == slot => own.joined(&part, false),
-            Some(ended) => {
-                self.close(0, &ended, &mut closed);
-                part
+        match &mut self.rungs[0].filling {
+            Some(own) if own.slot == slot => {
+                own.take(&Filling { slot, samples: 1, block: *sample, swing }, false);
+                return closed;
             }
-            None => part,
-        });
+            Some(_) => self.close(0, &mut closed),
+            None => {}
+        }
+        self.rungs[0].filling = Some(Filling { slot, samples: 1, block: *sample, swing });
         closed
     }
 
-    /// Closes a block and hands it to the rung above, which may close one too.
-    fn close(&mut self, rung: usize, ended: &Filling, closed: &mut Closed) {
-        self.keep(rung, ended);
+    /// Closes what grows on a rung and hands it to the rung above, which may close one too.
+    fn close(&mut self, rung: usize, closed: &mut Closed) {
+        let Some(slot) = self.keep(rung) else { return };
         closed.mark(rung);
         let above = rung + 1;
         if above == RUNGS {
+            self.rungs[rung].filling = None;
             return;
         }
-        let part = Filling { slot: ended.slot / 2, ..*ended };
-        let whole = match self.rungs[above].filling.take() {
-            Some(own) if own.slot == part.slot => own.joined(&part, CALMING.contains(&above)),
-            Some(overdue) => {
-                // Its second half never came. What is above is at most one block behind, so this ends.
-                self.close(above, &overdue, closed);
-                part
+        if self.rungs[above].filling.as_ref().is_some_and(|filling| filling.slot != slot / 2) {
+            // Its second half never came. What is above is at most one block behind, so this ends.
+            self.close(above, closed);
+        }
+        let (below, above_it) = self.rungs.split_at_mut(above);
+        if let (Some(part), whole) = (&below[rung].filling, &mut above_it[0].filling) {
+            match whole {
+                Some(whole) => whole.take(part, CALMING.contains(&above)),
+                None => *whole = Some(Filling { slot: slot / 2, ..*part }),
             }
-            None => part,
-        };
-        let is_second_half = ended.slot % 2 == 1;
+        }
+        self.rungs[rung].filling = None;
+        let is_second_half = slot % 2 == 1;
         if is_second_half {
-            self.close(above, &whole, closed);
-        } else {
-            self.rungs[above].filling = Some(whole);
+            self.close(above, closed);
         }
     }
 
-    fn keep(&mut self, rung: usize, ended: &Filling) {
+    /// Keeps what grows on a rung in its ring; gives its slot.
+    fn keep(&mut self, rung: usize) -> Option<u64> {
         let kept = &mut self.rungs[rung];
-        let place = kept.push(ended, &mut self.old_peaks[rung]);
+        let (slot, place) = kept.keep(&mut self.old_peaks[rung])?;
         if kept.unbroken < kept.len {
             self.gaps.mark(rung);
         } else {
             self.gaps.unmark(rung);
         }
-        let block = &ended.block;
+        let block = &kept.filling.as_ref()?.block;
         let has_counters = block.kv.is_some() || block.running.get().is_some();
         if has_counters && self.counters.is_none() {
             self.counters = Some(Box::new([Counters::ABSENT; RUNGS]));
@@ -172,9 +169,10 @@ impl Ladder {
         if let Some(counters) = &mut self.counters {
             let counters = &mut counters[rung];
             (counters.calm[place], counters.beyond_peak[place]) =
-                block.kv.map_or((f32::NAN, f32::NAN), |kv| (kv.calm, kv.beyond_peak));
+                block.kv.as_ref().map_or((f32::NAN, f32::NAN), |kv| (kv.calm, kv.beyond_peak));
             counters.running[place] = block.running.get().unwrap_or(f32::NAN);
         }
+        Some(slot)
     }
 
     /// The block at a place of a rung's ring.
@@ -311,14 +309,19 @@ impl Ladder {
         Glance::of(&self.rungs[rung], slots)
     }
 
+    /// Looks at the steps of so many slots; nothing where one of them is empty.
+    pub(crate) fn steps(&self, rung: usize, slots: usize) -> Option<Steps> {
+        Steps::of(&self.rungs[rung], slots)
+    }
+
     /// Whether a quantity surely rises by less than this from the first to the last quarter of a window. Not where a
     /// slot is empty.
     pub(crate) fn is_flat(&self, rung: usize, basis: Basis, least: f64) -> bool {
         self.unbroken(rung, basis).is_some_and(|values| is_flat(&values, least))
     }
 
-    /// Whether a quantity surely rises too little, or in too large a step; the residual also once spikes of one block
-    /// are taken away, and once those of two are. Not where a slot is empty.
+    /// Whether what counters leave surely rises too little, or in too large a step; the residual also once spikes of
+    /// one block are taken away, and once those of two are. Not where a slot is empty.
     pub(crate) fn is_no_rise(&self, rung: usize, basis: Basis, strict: &Strictness) -> bool {
         let is_none = |x: &[f32; RING]| is_flat(x, strict.min_rise) || is_stepped(x, strict.max_step);
         let Some(x) = self.unbroken(rung, basis) else { return false };
@@ -330,16 +333,6 @@ impl Ladder {
             despike(&x, width, &mut calm);
             is_none(&calm)
         })
-    }
-
-    /// Whether one step surely makes up more than this share of what the newest floors range over.
-    pub(crate) fn is_stepped<const SLOTS: usize>(&self, rung: usize, most: f64) -> bool {
-        let rung = &self.rungs[rung];
-        rung.unbroken >= SLOTS && {
-            let floors: [f32; SLOTS] =
-                std::array::from_fn(|i| rung.heights[rung.place(SLOTS - 1 - i)][FLOOR]);
-            is_stepped(&floors, most)
-        }
     }
 
     /// One quantity of a window without an empty slot, as it is kept: absent ones are NaN.

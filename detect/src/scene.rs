@@ -180,12 +180,22 @@ impl Scene<'_> {
 
     /// Whether none of the quantities that could show an unexplained rise rises as [`Self::steady`] wants it to.
     fn is_refused(&self, rung: usize) -> bool {
-        let bases: &[Basis] = match self.account {
-            Account::OnDemand { exact: true } | Account::Unlearned => &[Basis::Residual],
-            Account::OnDemand { exact: false } => &[Basis::CalmResidual, Basis::Residual],
-            Account::Unknown | Account::Pooled => &[Basis::Floor, Basis::Mid, Basis::Ceil],
-        };
-        bases.iter().all(|basis| self.ladder.is_no_rise(rung, *basis, self.strictness(rung)))
+        let strict = self.strictness(rung);
+        let is_no_rise = |basis| self.ladder.is_no_rise(rung, basis, strict);
+        match self.account {
+            Account::OnDemand { exact: true } | Account::Unlearned => is_no_rise(Basis::Residual),
+            Account::OnDemand { exact: false } => {
+                is_no_rise(Basis::CalmResidual) && is_no_rise(Basis::Residual)
+            }
+            Account::Unknown | Account::Pooled => {
+                let looked = self.ladder.glance(rung, RING).zip(self.ladder.steps(rung, RING));
+                looked.is_some_and(|(glance, steps)| {
+                    [Basis::Floor, Basis::Mid, Basis::Ceil].into_iter().all(|basis| {
+                        glance.is_flat(basis, strict.min_rise) || steps.is_stepped(basis, strict.max_step)
+                    })
+                })
+            }
+        }
     }
 
     /// The window of a quantity, if it rises steadily: as it is, or without spikes.
@@ -409,11 +419,13 @@ impl Scene<'_> {
         if glance.is_some_and(|glance| glance.is_flat(Basis::Floor, GROWTH.min_rise)) {
             return None;
         }
-        if self.ladder.is_stepped::<GROWTH_SLOTS>(rung, GROWTH.max_step) {
-            return None;
-        }
         let (from, _) = self.ladder.extent(rung, GROWTH_SLOTS)?;
-        if self.ladder.has_reached(rung, self.ladder.newest(rung)?.floor, from) {
+        if self.ladder.has_reached(rung, self.ladder.newest(rung)?.floor, from)
+            || self
+                .ladder
+                .steps(rung, GROWTH_SLOTS)
+                .is_some_and(|steps| steps.is_stepped(Basis::Floor, GROWTH.max_step))
+        {
             return None;
         }
         let series = self.series(rung, GROWTH_SLOTS, Basis::Floor)?;

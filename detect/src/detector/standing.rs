@@ -93,7 +93,8 @@ impl Detector {
 
     /// Floor and slope, from the longest window that is filled.
     pub(super) fn show(&self, scene: &Scene<'_>) -> Shown {
-        let filled = (STEADY_RUNG..=SHOWN_RUNG).rev().find_map(|rung| {
+        let whole = |rung: &usize| self.ladder.filled(*rung, RING).is_some();
+        let filled = (STEADY_RUNG..=SHOWN_RUNG).rev().filter(whole).find_map(|rung| {
             let basis = scene.shown_basis(rung);
             scene.ladder.has(rung, basis).then_some((rung, basis))
         });

@@ -26,8 +26,10 @@ impl Glance {
         }
         let quarter = slots / 4;
         let (mut rise, mut moved) = ([0.0; 4], [0.0; 4]);
+        let (newest, oldest) = (rung.place(0), rung.place(slots - 1));
         for i in 0..quarter {
-            let (newer, older) = (&rung.heights[rung.place(i)], &rung.heights[rung.place(slots - 1 - i)]);
+            let newer = &rung.heights[newest.wrapping_sub(i) % RING];
+            let older = &rung.heights[oldest.wrapping_add(i) % RING];
             for lane in 0..4 {
                 let step: f32 = newer[lane] - older[lane];
                 rise[lane] += step;
@@ -39,15 +41,61 @@ impl Glance {
 
     /// Whether a quantity surely rises by less than this. Not where it is absent, or not glanced at.
     pub(crate) fn is_flat(&self, basis: Basis, least: f64) -> bool {
-        let lane = match basis {
-            Basis::Floor => FLOOR,
-            Basis::Mid => MID,
-            Basis::Ceil => CEIL,
-            Basis::Residual => RESIDUAL,
-            Basis::CalmResidual | Basis::BeyondPeak => return false,
-        };
-        self.rise[lane] + Self::ROUNDING * self.moved[lane] < least as f32 * self.blocks
+        let is_flat =
+            |lane: usize| self.rise[lane] + Self::ROUNDING * self.moved[lane] < least as f32 * self.blocks;
+        lane_of(basis).is_some_and(is_flat)
     }
+}
+
+/// The place of a quantity among the heights of a block.
+const fn lane_of(basis: Basis) -> Option<usize> {
+    match basis {
+        Basis::Floor => Some(FLOOR),
+        Basis::Mid => Some(MID),
+        Basis::Ceil => Some(CEIL),
+        Basis::Residual => Some(RESIDUAL),
+        Basis::CalmResidual | Basis::BeyondPeak => None,
+    }
+}
+
+/// The largest step up between neighbouring blocks of a window, and what its heights range over, in single precision.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Steps {
+    largest: Heights,
+    low: Heights,
+    high: Heights,
+}
+
+impl Steps {
+    /// Looks at so many slots; nothing where one of them is empty.
+    pub(super) fn of(rung: &Rung, slots: usize) -> Option<Self> {
+        if rung.unbroken < slots {
+            return None;
+        }
+        let oldest = rung.place(slots - 1);
+        let mut before = &rung.heights[oldest];
+        let mut steps = Self { largest: [0.0; 4], low: *before, high: *before };
+        for i in 1..slots {
+            let block = &rung.heights[oldest.wrapping_add(i) % RING];
+            for lane in 0..4 {
+                steps.largest[lane] = greater(block[lane] - before[lane], steps.largest[lane]);
+                steps.low[lane] = lesser(block[lane], steps.low[lane]);
+                steps.high[lane] = greater(block[lane], steps.high[lane]);
+            }
+            before = block;
+        }
+        Some(steps)
+    }
+
+    /// Whether one step surely makes up more than this share of the range of a quantity. Not where it is not looked at.
+    pub(crate) fn is_stepped(&self, basis: Basis, most: f64) -> bool {
+        lane_of(basis).is_some_and(|lane| exceeds(self.largest[lane], self.high[lane] - self.low[lane], most))
+    }
+}
+
+/// Whether a step surely makes up more than this share of a range: either is off by a rounding of 2^-24 or two.
+fn exceeds(step: f32, range: f32, most: f64) -> bool {
+    step > most as f32 * range * (1.0 + Glance::ROUNDING)
 }
 
 /// How far [`rough_noise`] may be off, in MiB: heights up to 1 TiB are read to 1/16 MiB.
@@ -80,11 +128,9 @@ pub(super) fn is_flat(values: &[f32; RING], least: f64) -> bool {
     rise + Glance::ROUNDING * moved < least as f32 * quarter as f32
 }
 
-/// Whether one step surely makes up more than this share of the range of a window, a multiple of four long.
-pub(super) fn is_stepped<const SLOTS: usize>(values: &[f32; SLOTS], most: f64) -> bool {
-    // Step and range are off by a rounding of 2^-24 or two.
-    const ROUNDING: f32 = 1e-6;
-    let mut steps = [0.0_f32; SLOTS];
+/// Whether one step surely makes up more than this share of the range of a window.
+pub(super) fn is_stepped(values: &[f32; RING], most: f64) -> bool {
+    let mut steps = [0.0_f32; RING];
     for (step, pair) in steps.iter_mut().zip(values.windows(2)) {
         *step = pair[1] - pair[0];
     }
@@ -97,5 +143,5 @@ pub(super) fn is_stepped<const SLOTS: usize>(values: &[f32; SLOTS], most: f64) -
         }
     }
     let range = high.into_iter().fold(f32::MIN, greater) - low.into_iter().fold(f32::MAX, lesser);
-    largest.into_iter().fold(0.0, greater) > most as f32 * range * (1.0 + ROUNDING)
+    exceeds(largest.into_iter().fold(0.0, greater), range, most)
 }

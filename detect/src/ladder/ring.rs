@@ -1,7 +1,8 @@
 //! One rung of the ladder: its ring of closed blocks, and the block that still grows.
 
 use super::RING;
-use crate::blocks::{Block, KvBlock};
+use crate::blocks::Block;
+use crate::trend::{greater, lesser};
 
 /// Blocks with so many newer ones on their rung are old: a little less than half a ring, so that what is old on a rung
 /// reaches up to what is old on the rung above, which may lack one block.
@@ -48,28 +49,31 @@ impl Rung {
         filling: None,
     };
 
-    /// Keeps a block that has ended; gives its place. `old_peak`: the highest ceiling of the blocks from [`OLD`] on.
-    pub(super) fn push(&mut self, ended: &Filling, old_peak: &mut f32) -> usize {
-        let (place, block) = (self.next % RING, &ended.block);
-        let lost = if self.len == RING { self.heights[place][CEIL] } else { f32::MIN };
+    /// Keeps the block that has grown; gives its slot and its place. `old_peak`: no lower than any ceiling from [`OLD`]
+    /// on.
+    #[inline]
+    pub(super) fn keep(&mut self, old_peak: &mut f32) -> Option<(u64, usize)> {
+        let Filling { slot, block, .. } = self.filling.as_ref()?;
+        let (slot, place) = (*slot, self.next % RING);
         self.at[place] = block.at;
-        let residual = block.kv.map_or(f32::NAN, |kv| kv.residual);
+        let residual = block.kv.as_ref().map_or(f32::NAN, |kv| kv.residual);
         self.heights[place] = [block.floor, block.mid, block.ceil, residual];
-        let follows = self.len > 0 && ended.slot == self.newest_slot + 1;
+        let follows = self.len > 0 && slot == self.newest_slot + 1;
         self.unbroken = if follows { (self.unbroken + 1).min(RING) } else { 1 };
-        self.newest_slot = ended.slot;
+        self.newest_slot = slot;
         self.next = (self.next + 1) % RING;
         self.len = (self.len + 1).min(RING);
         if self.len > OLD {
             let aged = self.heights[self.place(OLD)][CEIL];
             if aged >= *old_peak {
                 *old_peak = aged;
-            } else if lost >= *old_peak {
+            } else if place.is_multiple_of(8) {
+                // What has left the ring is forgotten now and then: too high a peak only costs a look.
                 let ceilings = (OLD..self.len).map(|i| self.heights[self.place(i)][CEIL]);
-                *old_peak = ceilings.fold(f32::MIN, f32::max);
+                *old_peak = ceilings.fold(f32::MIN, greater);
             }
         }
-        place
+        Some((slot, place))
     }
 
     /// Where the `i`th newest block lies.
@@ -79,23 +83,25 @@ impl Rung {
 }
 
 impl Filling {
-    /// Both parts of a block as one. `is_choosing`: the calm residual comes from the calmer part.
+    /// Takes in a part of the same block. `is_choosing`: the calm residual comes from the calmer part. In place, as
+    /// what has just been written is slow to be read again as a whole.
     #[inline]
-    pub(super) fn joined(&self, part: &Self, is_choosing: bool) -> Self {
-        let mut block = self.block.merged(self.samples, &part.block, part.samples);
-        let mut swing = self.swing.zip(part.swing).map(|(a, b)| (a.0.min(b.0), a.1.max(b.1)));
-        if is_choosing && let (Some(a), Some(b)) = (self.swing, part.swing) {
-            let is_own = a.1 - a.0 <= b.1 - b.0;
-            let calmer = if is_own { self.block.kv } else { part.block.kv };
-            swing = Some(if is_own { a } else { b });
-            block.kv = block.kv.zip(calmer).map(|(kv, calmer)| KvBlock { calm: calmer.calm, ..kv });
-        }
-        Self {
-            slot: self.slot,
-            samples: self.samples.saturating_add(part.samples),
-            block,
-            swing: swing.or(self.swing).or(part.swing),
-        }
+    pub(super) fn take(&mut self, part: &Self, is_choosing: bool) {
+        let own_calm = self.block.kv.map(|kv| kv.calm);
+        self.block.take(self.samples, &part.block, part.samples);
+        self.samples = self.samples.saturating_add(part.samples);
+        self.swing = match (self.swing, part.swing) {
+            (Some(own), Some(other)) if is_choosing => {
+                let is_own = own.1 - own.0 <= other.1 - other.0;
+                let calmer = if is_own { own_calm } else { part.block.kv.map(|kv| kv.calm) };
+                if let Some((kv, calmer)) = self.block.kv.as_mut().zip(calmer) {
+                    kv.calm = calmer;
+                }
+                Some(if is_own { own } else { other })
+            }
+            (Some(own), Some(other)) => Some((lesser(other.0, own.0), greater(other.1, own.1))),
+            (own, other) => own.or(other),
+        };
     }
 }
 
@@ -103,7 +109,11 @@ impl Filling {
 pub(super) fn lane<const LANE: usize>(heights: &[Heights; RING], oldest: usize) -> [f32; RING] {
     let mut lane = [0.0; RING];
     let (newer, older) = heights.split_at(oldest);
-    for (value, block) in lane.iter_mut().zip(older.iter().chain(newer)) {
+    let (first, last) = lane.split_at_mut(older.len());
+    for (value, block) in first.iter_mut().zip(older) {
+        *value = block[LANE];
+    }
+    for (value, block) in last.iter_mut().zip(newer) {
         *value = block[LANE];
     }
     lane

@@ -129,15 +129,13 @@ impl Rules {
             .or_else(|| self.stairs.claim(moment, known))
             .or_else(|| self.quiet.claim(moment))
             .or_else(|| self.ebb.claim(moment));
-        let all = [
-            of_events,
-            self.pool.claim(moment, known),
-            self.peers.claim(moment),
-            self.arena.claim(moment),
-            self.idle.claim(moment),
-            self.headroom.claim(moment),
-        ];
-        all.into_iter().flatten().collect()
+        let mut claims: Vec<Claim> = of_events.into_iter().collect();
+        claims.extend(self.pool.claim(moment, known));
+        claims.extend(self.peers.claim(moment));
+        claims.extend(self.arena.claim(moment));
+        claims.extend(self.idle.claim(moment));
+        claims.extend(self.headroom.claim(moment));
+        claims
     }
 }
 

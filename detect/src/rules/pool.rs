@@ -107,16 +107,23 @@ impl Run {
     }
 }
 
+/// Whether a time lies in the stretch of this number, each of so many seconds.
+fn is_within(at: f64, stretch: u64, each_s: f64) -> bool {
+    let begun = stretch as f64 * each_s;
+    (begun..begun + each_s).contains(&at)
+}
+
 impl Hourly {
     fn sample(&mut self, at: f64, now: Calm, memory: f64) {
-        let stretch = (at / HOURLY_S) as u64;
-        if let Some((open, calm, fit)) = self.open.filter(|(open, ..)| *open != stretch) {
+        if let Some((open, calm, fit)) = self.open.filter(|(open, ..)| !is_within(at, *open, HOURLY_S)) {
+            let stretch = (at / HOURLY_S) as u64;
             self.close(calm, fit);
             // Over a gap nothing is compared.
             self.before = self.before.filter(|_| stretch == open + 1);
             self.open = None;
         }
-        let (_, calm, fit) = self.open.get_or_insert((stretch, now, Fit::default()));
+        let (_, calm, fit) =
+            self.open.get_or_insert_with(|| ((at / HOURLY_S) as u64, now, Fit::default()));
         if (now.running, now.kv) < (calm.running, calm.kv) {
             *calm = now;
         }
@@ -133,8 +140,8 @@ impl Hourly {
 
 impl Daily {
     fn sample(&mut self, at: f64, now: Calm, memory: f64) {
-        let stretch = (at / DAILY_S) as u64;
-        if let Some((open, fit)) = self.open.filter(|(open, _)| *open != stretch) {
+        if let Some((open, fit)) = self.open.filter(|(open, _)| !is_within(at, *open, DAILY_S)) {
+            let stretch = (at / DAILY_S) as u64;
             let held = Held { kv: fit.unexplained(), memory: fit.memory / fit.samples };
             let before = self.before[(open % A_DAY as u64) as usize].replace(held);
             self.run.compare(before, held, A_DAY as f64);
@@ -143,7 +150,7 @@ impl Daily {
             }
             self.open = None;
         }
-        let (_, fit) = self.open.get_or_insert((stretch, Fit::default()));
+        let (_, fit) = self.open.get_or_insert_with(|| ((at / DAILY_S) as u64, Fit::default()));
         fit.take(now.kv, f64::from(now.running), memory);
     }
 }
