@@ -7,7 +7,7 @@ use ebbtide_core::{Bytes, Diagnosis, FindingEvent, FindingKind, Reading, SeriesR
 use crate::blocks::{Block, KvBlock};
 use crate::budget::Budget;
 use crate::config::DetectConfig;
-use crate::explain::Explainer;
+use crate::explain::{Account, Explainer};
 use crate::findings::Findings;
 use crate::forecast::{self, Headroom};
 use crate::ladder::{Closed, Ladder, block_s};
@@ -101,6 +101,9 @@ pub struct Detector {
     told: Option<Told>,
     standing: (Diagnosis, Ts),
     now: Tick,
+    /// Seconds since the epoch began, and how memory followed the KV counter, both when a block closed last.
+    age: f64,
+    account: Account,
 }
 
 impl Detector {
@@ -139,6 +142,8 @@ impl Detector {
             told: None,
             standing: (Diagnosis::Inconclusive, Ts::default()),
             now: Tick::default(),
+            age: 0.0,
+            account: Account::Unknown,
         }
     }
 
@@ -210,6 +215,7 @@ impl Detector {
         self.epoch = Some(Epoch { began_mono_ms: first.tick.mono_ms, origin: first.value, is_restart });
         self.ladder.clear();
         self.explainer = Explainer::new();
+        (self.age, self.account) = (0.0, Account::Unknown);
         self.work = WorkClock::new();
         self.verdict = Verdict::new();
         (self.held, self.level, self.told) = (None, None, None);
@@ -248,8 +254,11 @@ impl Detector {
             }),
             running: running.map(|running| running as f32).into(),
         });
-        self.explainer.learn(&self.ladder, closed);
-        self.work.close(closed);
+        if !closed.is_empty() {
+            self.explainer.learn(&self.ladder, closed);
+            self.work.close(closed);
+            (self.age, self.account) = (at, self.explainer.account(at));
+        }
         self.work.note(last.load.served, last.load.tokens);
         closed
     }
@@ -260,7 +269,7 @@ impl Detector {
             self.begin(last, true);
             return self.report(last);
         }
-        let terms = self.terms(last.tick.mono_ms, last.capacity);
+        let terms = self.terms(last.capacity);
         self.verdict.step(&terms.over(&self.ladder, &self.explainer, &self.work), closed);
         if self.shown.rung.is_none_or(|rung| closed.holds(rung) || closed.holds(rung + 1)) {
             self.shown = self.show(&terms.over(&self.ladder, &self.explainer, &self.work));
@@ -274,7 +283,7 @@ impl Detector {
 
     /// Draws up what stands and says what is new about it.
     fn report(&mut self, last: &Moment) -> Vec<FindingEvent> {
-        let terms = self.terms(last.tick.mono_ms, last.capacity);
+        let terms = self.terms(last.capacity);
         let known = Known { account: terms.account, budget: terms.budget };
         let claims = self.rules.claims(last, known);
         if self.report.is_none() && self.verdict.kind().is_none() && claims.is_empty() {
@@ -318,9 +327,9 @@ impl Detector {
             && !self.findings.is_news(lead, rate.0)
     }
 
-    fn terms(&self, mono_ms: u64, capacity: Reading<Bytes>) -> Terms {
+    fn terms(&self, capacity: Reading<Bytes>) -> Terms {
         Terms {
-            account: self.explainer.account(self.at(mono_ms)),
+            account: self.account,
             warm_up_s: self.config.warm_up_ms as f64 / 1000.0,
             warm_up_mib: warm_up_mib(capacity),
             origin_mib: self.origin().mib(),
@@ -363,7 +372,7 @@ impl Detector {
             ceiling.map_or(last.value, |ceil| amount(self.origin(), f64::from(ceil)).max(last.value));
         Now {
             tick: last.tick,
-            at: self.at(last.tick.mono_ms),
+            at: self.age,
             room: last.capacity.ok().map(|capacity| Headroom { capacity, high_water }),
             full_pool: last
                 .load

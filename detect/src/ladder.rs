@@ -222,15 +222,20 @@ impl Ladder {
 
     /// How many of the last `slots` slots of a rung are filled; nothing where fewer than five in eight are.
     pub(crate) fn filled(&self, rung: usize, slots: usize) -> Option<usize> {
-        let per_block = 1.0 / block_s(rung);
-        let rung = &self.rungs[rung];
+        let (per_block, rung) = (1.0 / block_s(rung), &self.rungs[rung]);
         let count = if rung.unbroken >= slots {
             slots
         } else {
             let newest = (rung.len > 0).then(|| rung.at[rung.place(0)])?;
             let oldest = (newest * per_block) as u64 as f64 - slots as f64;
-            let left_out = (0..rung.len).find(|&i| rung.at[rung.place(i)] * per_block < oldest + 1.0);
-            left_out.unwrap_or(rung.len)
+            let is_within = |i: usize| rung.at[rung.place(i)] * per_block >= oldest + 1.0;
+            // The newest are within; no more than so many slots are.
+            let (mut within, mut beyond) = (0, rung.len.min(slots + 1));
+            while within < beyond {
+                let middle = usize::midpoint(within, beyond);
+                if is_within(middle) { within = middle + 1 } else { beyond = middle }
+            }
+            within
         };
         (count * RING >= slots * MIN_FILLED).then_some(count)
     }

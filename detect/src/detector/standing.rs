@@ -158,7 +158,7 @@ impl Detector {
     /// The pool that memory is reserved for, where the use of it is seen to move nothing.
     fn reserved_pool(&self) -> Option<Bytes> {
         let pool = self.last?.kv_pool.ok()?;
-        (self.explainer.account(self.at(self.now.mono_ms)) == Account::Pooled).then_some(pool)
+        (self.account == Account::Pooled).then_some(pool)
     }
 
     /// Why nothing can be said, if so.
@@ -175,6 +175,9 @@ impl Detector {
         {
             return Some(Silence::Disturbed(event, since(tick)));
         }
+        if self.shown.is_filled && !epoch.is_restart {
+            return None;
+        }
         let age = self.at(self.now.mono_ms);
         if epoch.is_restart && (age < RESTARTED_S || !self.shown.is_filled) {
             return Some(Silence::Restarted(age));
@@ -190,7 +193,7 @@ impl Detector {
     /// it is asked for.
     fn detectable(&self) -> Option<(ByteRate, f64)> {
         let last = self.last?;
-        let terms = self.terms(last.mono_ms, last.capacity);
+        let terms = self.terms(last.capacity);
         detectable(&terms.over(&self.ladder, &self.explainer, &self.work))
             .map(|(rate, over_s)| (ByteRate(rate * MIB as f64), over_s))
     }

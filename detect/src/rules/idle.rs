@@ -28,16 +28,17 @@ pub(super) struct Idle {
 impl Idle {
     /// Takes a sample.
     pub(super) fn sample(&mut self, moment: &Moment) {
-        let lasted = self.newest.map_or(0.0, |newest| seconds(newest, moment.tick));
-        self.newest = Some(moment.tick);
+        let newest = self.newest.replace(moment.tick);
         // Requests that begin and end between two samples show in a counter only.
         let done = moment.load.served.or(moment.load.tokens).ok();
         let has_worked = done.zip(self.done).is_some_and(|(now, before)| now != before);
         self.done = done.or(self.done);
-        if has_worked || lasted > MAX_GAP_S || !is_idle(moment) {
+        let lasted = || newest.map_or(0.0, |newest| seconds(newest, moment.tick));
+        let lasted = (!has_worked && is_idle(moment)).then(lasted).filter(|lasted| *lasted <= MAX_GAP_S);
+        let Some(lasted) = lasted else {
             (self.since, self.mib_s) = (None, 0.0);
             return;
-        }
+        };
         if self.since.is_none() {
             self.since = Some(moment.tick);
         } else {
