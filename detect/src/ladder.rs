@@ -7,7 +7,7 @@ use crate::blocks::{Block, Count, KvBlock};
 use crate::explain::Basis;
 use crate::rise::Strictness;
 use crate::trend::{Series, despike, lesser, mean, noise};
-use glance::{Glance, ROUGHNESS, Steps, is_flat, is_stepped, rough_noise};
+use glance::{Course, Glance, ROUGHNESS, is_flat, is_stepped, rough_noise};
 use ring::{CEIL, FLOOR, Filling, Heights, MID, RESIDUAL, Rung, in_order, lane};
 
 /// Rungs: blocks of 1 s, 2 s … 8192 s, so that the longest ring reaches back three days.
@@ -314,9 +314,9 @@ impl Ladder {
         Glance::of(&self.rungs[rung], slots)
     }
 
-    /// Looks at the steps of so many slots; nothing where one of them is empty.
-    pub(crate) fn steps(&self, rung: usize, slots: usize) -> Option<Steps> {
-        Steps::of(&self.rungs[rung], slots)
+    /// Looks at the course of so many slots, a multiple of four; nothing where one of them is empty.
+    pub(crate) fn course(&self, rung: usize, slots: usize) -> Option<Course> {
+        Course::of(&self.rungs[rung], slots)
     }
 
     /// Whether a quantity surely rises by less than this from the first to the last quarter of a window. Not where a

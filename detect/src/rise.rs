@@ -16,9 +16,9 @@ pub(crate) struct Strictness {
     /// The least number of upward steps between blocks.
     min_steps: usize,
     /// The slowest of the three stretches between quarters, as a share of the overall pace.
-    evenness: f64,
+    pub(crate) evenness: f64,
     /// The pace at the end, as a share of the pace before.
-    pace: f64,
+    pub(crate) pace: f64,
     /// The largest single step, as a share of the whole range: more is a step, not a rise.
     pub(crate) max_step: f64,
     /// Student's t of the increments between eighths.

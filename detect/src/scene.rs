@@ -178,24 +178,37 @@ impl Scene<'_> {
         if is_young { &YOUNG_LEAK } else { &LEAK }
     }
 
-    /// Whether none of the quantities that could show an unexplained rise rises as [`Self::steady`] wants it to.
-    fn is_refused(&self, rung: usize) -> bool {
+    /// The quantity that could show an unexplained rise, unless it surely does not rise as [`Self::steady`] wants it to.
+    fn rising(&self, rung: usize) -> Result<Basis, Refusal> {
         let strict = self.strictness(rung);
         let is_no_rise = |basis| self.ladder.is_no_rise(rung, basis, strict);
-        match self.account {
-            Account::OnDemand { exact: true } | Account::Unlearned => is_no_rise(Basis::Residual),
+        let (basis, is_refused) = match self.account {
+            Account::OnDemand { exact: true } | Account::Unlearned => {
+                (Basis::Residual, is_no_rise(Basis::Residual))
+            }
             Account::OnDemand { exact: false } => {
-                is_no_rise(Basis::CalmResidual) && is_no_rise(Basis::Residual)
+                let (calm, left) = (is_no_rise(Basis::CalmResidual), is_no_rise(Basis::Residual));
+                if calm && left {
+                    return Err(Refusal::Flat);
+                }
+                let basis = self.quieter_residual(rung);
+                (basis, if basis == Basis::Residual { left } else { calm })
             }
             Account::Unknown | Account::Pooled => {
-                let looked = self.ladder.glance(rung, RING).zip(self.ladder.steps(rung, RING));
-                looked.is_some_and(|(glance, steps)| {
-                    [Basis::Floor, Basis::Mid, Basis::Ceil].into_iter().all(|basis| {
-                        glance.is_flat(basis, strict.min_rise) || steps.is_stepped(basis, strict.max_step)
+                let looked = self.ladder.glance(rung, RING).zip(self.ladder.course(rung, RING));
+                let is_no_rise = |basis| {
+                    looked.is_some_and(|(glance, course)| {
+                        glance.is_flat(basis, strict.min_rise) || course.is_no_rise(basis, strict)
                     })
-                })
+                };
+                if [Basis::Floor, Basis::Mid, Basis::Ceil].into_iter().all(is_no_rise) {
+                    return Err(Refusal::Flat);
+                }
+                let basis = self.raw(rung)?;
+                (basis, is_no_rise(basis))
             }
-        }
+        };
+        if is_refused { Err(Refusal::Flat) } else { Ok(basis) }
     }
 
     /// The window of a quantity, if it rises steadily: as it is, or without spikes.
@@ -258,14 +271,10 @@ impl Scene<'_> {
 
     /// A rise that the counters do not account for. Its line is dear, so whatever needs none is asked before.
     fn unexplained(&self, rung: usize) -> Result<Rise, Refusal> {
-        if self.is_calm(rung, LEAK.min_rise) || self.is_refused(rung) {
+        if self.is_calm(rung, LEAK.min_rise) {
             return Err(Refusal::Flat);
         }
-        let basis = match self.account {
-            Account::Unknown | Account::Pooled => self.raw(rung)?,
-            Account::OnDemand { .. } => self.quieter_residual(rung),
-            Account::Unlearned => Basis::Residual,
-        };
+        let basis = self.rising(rung)?;
         let series = self.steady(rung, basis)?;
         if self.is_bent(rung, basis) {
             return Err(Refusal::Slowing);
@@ -423,8 +432,8 @@ impl Scene<'_> {
         if self.ladder.has_reached(rung, self.ladder.newest(rung)?.floor, from)
             || self
                 .ladder
-                .steps(rung, GROWTH_SLOTS)
-                .is_some_and(|steps| steps.is_stepped(Basis::Floor, GROWTH.max_step))
+                .course(rung, GROWTH_SLOTS)
+                .is_some_and(|course| course.is_no_rise(Basis::Floor, &GROWTH))
         {
             return None;
         }

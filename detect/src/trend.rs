@@ -89,10 +89,10 @@ impl Series {
 
     /// The part of the series between two indices.
     pub(crate) fn slice(&self, range: std::ops::Range<usize>) -> Self {
-        let mut part = Self::new();
-        for i in range.start..range.end.min(self.len) {
-            part.push(self.at[i], self.x[i]);
-        }
+        let range = range.start..range.end.min(self.len);
+        let mut part = Self { len: range.len(), ..Self::new() };
+        part.at[..part.len].copy_from_slice(&self.at[range.clone()]);
+        part.x[..part.len].copy_from_slice(&self.x[range]);
         part
     }
 }
@@ -149,8 +149,16 @@ pub(crate) fn noise(x: &[f64]) -> f64 {
     (squares / (6.0 * (x.len() - 2) as f64)).sqrt()
 }
 
+/// Whether each value is higher than the one before it: then so are all pairs, and nothing is tied.
+fn is_climbing(x: &[f64]) -> bool {
+    x.windows(2).all(|pair| pair[1] > pair[0])
+}
+
 /// Mann-Kendall's score S: how many pairs rise less how many fall.
 fn score(x: &[f64]) -> f64 {
+    if is_climbing(x) {
+        return (x.len() * x.len().saturating_sub(1) / 2) as f64;
+    }
     let mut score = 0_i64;
     for (i, a) in x.iter().enumerate() {
         score += x[i + 1..].iter().map(|b| i64::from(b > a) - i64::from(b < a)).sum::<i64>();
@@ -160,6 +168,9 @@ fn score(x: &[f64]) -> f64 {
 
 /// The variance of the score under "no trend", corrected for ties (Kendall 1975).
 fn score_variance(x: &[f64]) -> f64 {
+    if is_climbing(x) {
+        return spread(x.len()) / 18.0;
+    }
     let mut sorted = [0.0; RING];
     let sorted = &mut sorted[..x.len().min(RING)];
     sorted.copy_from_slice(&x[..x.len().min(RING)]);
@@ -232,12 +243,16 @@ fn line<const MOST: usize>(series: &Series) -> Line {
     let mut slopes = [0; MOST];
     let mut count = 0;
     for (i, (from, low)) in at.iter().zip(x).enumerate() {
-        for (until, high) in at[i + 1..].iter().zip(&x[i + 1..]) {
-            if until > from {
-                slopes[count] = ordered((high - low) / (until - from));
-                count += 1;
-            }
+        let later = at[i + 1..].iter().zip(&x[i + 1..]);
+        let begun = count;
+        for (slope, (until, high)) in slopes[begun..].iter_mut().zip(later) {
+            *slope = ordered((high - low) / (until - from));
         }
+        count += at.len() - i - 1;
+        // Times rise, so that those of no distance come first.
+        let none = at[i + 1..].iter().take_while(|until| **until <= *from).count();
+        slopes.copy_within(begun + none..count, begun);
+        count -= none;
     }
     if count == 0 {
         return Line { slope: 0.0, low: 0.0, high: 0.0, intercept: x.first().copied().unwrap_or(0.0) };

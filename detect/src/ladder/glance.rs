@@ -3,6 +3,7 @@
 use super::RING;
 use super::ring::{CEIL, FLOOR, Heights, MID, RESIDUAL, Rung};
 use crate::explain::Basis;
+use crate::rise::Strictness;
 use crate::trend::{greater, lesser};
 
 /// How far heights rise from the first to the last quarter of a window, summed over the blocks of a quarter, in single
@@ -58,38 +59,69 @@ const fn lane_of(basis: Basis) -> Option<usize> {
     }
 }
 
-/// The largest step up between neighbouring blocks of a window, and what its heights range over, in single precision.
+/// The course of all heights through a window, in single precision: enough to see that most are no steady rise.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Steps {
+pub(crate) struct Course {
+    /// The largest step up between neighbouring blocks.
     largest: Heights,
     low: Heights,
     high: Heights,
+    /// Mean height of each quarter above the first block, and its mean time.
+    quarters: [Heights; 4],
+    times: [f64; 4],
 }
 
-impl Steps {
-    /// Looks at so many slots; nothing where one of them is empty.
+impl Course {
+    /// Looks at so many slots, a multiple of four; nothing where one of them is empty.
     pub(super) fn of(rung: &Rung, slots: usize) -> Option<Self> {
         if rung.unbroken < slots {
             return None;
         }
         let oldest = rung.place(slots - 1);
-        let mut before = &rung.heights[oldest];
-        let mut steps = Self { largest: [0.0; 4], low: *before, high: *before };
-        for i in 1..slots {
-            let block = &rung.heights[oldest.wrapping_add(i) % RING];
-            for lane in 0..4 {
-                steps.largest[lane] = greater(block[lane] - before[lane], steps.largest[lane]);
-                steps.low[lane] = lesser(block[lane], steps.low[lane]);
-                steps.high[lane] = greater(block[lane], steps.high[lane]);
+        let first = &rung.heights[oldest];
+        let (mut before, mut at) = (first, oldest);
+        let mut course =
+            Self { largest: [0.0; 4], low: *first, high: *first, quarters: [[0.0; 4]; 4], times: [0.0; 4] };
+        let (blocks, all) = (slots / 4, &mut course);
+        for (sums, time) in all.quarters.iter_mut().zip(&mut all.times) {
+            for _ in 0..blocks {
+                let block = &rung.heights[at % RING];
+                for lane in 0..4 {
+                    all.largest[lane] = greater(block[lane] - before[lane], all.largest[lane]);
+                    all.low[lane] = lesser(block[lane], all.low[lane]);
+                    all.high[lane] = greater(block[lane], all.high[lane]);
+                    sums[lane] += block[lane] - first[lane];
+                }
+                *time += rung.at[at % RING];
+                (before, at) = (block, at + 1);
             }
-            before = block;
+            *sums = sums.map(|sum| sum / blocks as f32);
+            *time /= blocks as f64;
         }
-        Some(steps)
+        Some(course)
     }
 
-    /// Whether one step surely makes up more than this share of the range of a quantity. Not where it is not looked at.
-    pub(crate) fn is_stepped(&self, basis: Basis, most: f64) -> bool {
-        lane_of(basis).is_some_and(|lane| exceeds(self.largest[lane], self.high[lane] - self.low[lane], most))
+    /// Whether a quantity surely rises in too large a step, or in a part of the window only, or slows down in it. Not
+    /// where it is not looked at.
+    pub(crate) fn is_no_rise(&self, basis: Basis, strict: &Strictness) -> bool {
+        lane_of(basis).is_some_and(|lane| {
+            exceeds(self.largest[lane], self.high[lane] - self.low[lane], strict.max_step)
+                || self.is_uneven(lane, strict)
+        })
+    }
+
+    /// See `rise::steadiness`.
+    fn is_uneven(&self, lane: usize, strict: &Strictness) -> bool {
+        let pace = |from: usize, until: usize| {
+            f64::from(self.quarters[until][lane] - self.quarters[from][lane])
+                / (self.times[until] - self.times[from])
+        };
+        let (paces, overall) = ([pace(0, 1), pace(1, 2), pace(2, 3)], pace(0, 3));
+        // What sums are off by is in proportion to what they range over.
+        let range = f64::from(self.high[lane] - self.low[lane]);
+        let off = f64::from(32.0 * Glance::ROUNDING) * range / (self.times[1] - self.times[0]);
+        paces[2] + off < strict.pace * greater(paces[0], paces[1])
+            || paces.iter().any(|pace| pace + off < strict.evenness * overall)
     }
 }
 

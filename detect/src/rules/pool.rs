@@ -122,8 +122,7 @@ impl Hourly {
             self.before = self.before.filter(|_| stretch == open + 1);
             self.open = None;
         }
-        let (_, calm, fit) =
-            self.open.get_or_insert_with(|| ((at / HOURLY_S) as u64, now, Fit::default()));
+        let (_, calm, fit) = self.open.get_or_insert_with(|| ((at / HOURLY_S) as u64, now, Fit::default()));
         if (now.running, now.kv) < (calm.running, calm.kv) {
             *calm = now;
         }
