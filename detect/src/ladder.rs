@@ -14,7 +14,8 @@ use ring::{CEIL, FLOOR, Filling, Heights, MID, RESIDUAL, Rung, in_order, lane};
 pub(crate) const RUNGS: usize = 14;
 /// Blocks kept on each rung: Mann-Kendall over 32 exchangeable values exceeds z = 4.5 less than once in 600,000.
 pub(crate) const RING: usize = 32;
-/// Of the 32 slots of a window at least so many must be filled: below that a gap, not memory, would be judged.
+/// Of the 32 slots of a window at least so many must be filled: below that a gap, not memory, would be judged. Of shorter
+/// windows half must be, so that samples that come each other slot show growth: it pages nobody, and is early.
 pub(crate) const MIN_FILLED: usize = 20;
 
 /// Rungs whose blocks take the calm residual from their calmer half. Below them a block is shorter than a habitual
@@ -204,13 +205,19 @@ impl Ladder {
         (self.len(rung) > 0).then(|| self.block(rung, self.rungs[rung].place(0)))
     }
 
-    /// The lowest floor and the lowest residual of what a rung keeps; the latter is NaN where no block has one.
+    /// The lowest floor and the lowest residual of a rung's window, gaps or not; the latter is NaN where no block has
+    /// one.
     pub(crate) fn lowest(&self, rung: usize) -> Option<(f32, f32)> {
+        let kept = self.kept_of(rung, RING);
         let rung = &self.rungs[rung];
         // What is not lower, NaN included, changes nothing. A ring that is not full is filled from its start.
         let lowest =
             |low: Heights, block: &Heights| [FLOOR, MID, CEIL, RESIDUAL].map(|i| lesser(block[i], low[i]));
-        let [floor, _, _, residual] = rung.heights[..rung.len].iter().fold([f32::MAX; 4], lowest);
+        let [floor, _, _, residual] = if kept == rung.len {
+            rung.heights[..rung.len].iter().fold([f32::MAX; 4], lowest)
+        } else {
+            (0..kept).map(|i| &rung.heights[rung.place(i)]).fold([f32::MAX; 4], lowest)
+        };
         (rung.len > 0).then_some((floor, if residual < f32::MAX { residual } else { f32::NAN }))
     }
 
@@ -220,28 +227,32 @@ impl Ladder {
         rung.heights[..rung.len].iter().map(|block| block[CEIL]).reduce(f32::max)
     }
 
-    /// How many of the last `slots` slots of a rung are filled; nothing where fewer than five in eight are.
-    pub(crate) fn filled(&self, rung: usize, slots: usize) -> Option<usize> {
+    /// How many of the last `slots` slots of a rung are filled.
+    fn kept_of(&self, rung: usize, slots: usize) -> usize {
         let (per_block, rung) = (1.0 / block_s(rung), &self.rungs[rung]);
-        let count = if rung.unbroken >= slots {
-            slots
-        } else {
-            let newest = (rung.len > 0).then(|| rung.at[rung.place(0)])?;
-            let oldest = (newest * per_block) as u64 as f64 - slots as f64;
-            let is_within = |i: usize| rung.at[rung.place(i)] * per_block >= oldest + 1.0;
-            // The newest are within; no more than so many slots are.
-            let (mut within, mut beyond) = (0, rung.len.min(slots + 1));
-            while within < beyond {
-                let middle = usize::midpoint(within, beyond);
-                if is_within(middle) { within = middle + 1 } else { beyond = middle }
-            }
-            within
-        };
-        (count * RING >= slots * MIN_FILLED).then_some(count)
+        if rung.unbroken >= slots || rung.len == 0 {
+            return rung.len.min(slots);
+        }
+        let oldest = (rung.at[rung.place(0)] * per_block) as u64 as f64 - slots as f64;
+        let is_within = |i: usize| rung.at[rung.place(i)] * per_block >= oldest + 1.0;
+        // The newest are within; no more than so many slots are.
+        let (mut within, mut beyond) = (0, rung.len.min(slots + 1));
+        while within < beyond {
+            let middle = usize::midpoint(within, beyond);
+            if is_within(middle) { within = middle + 1 } else { beyond = middle }
+        }
+        within
+    }
+
+    /// How many of the last `slots` slots of a rung are filled; nothing where too few are.
+    pub(crate) fn filled(&self, rung: usize, slots: usize) -> Option<usize> {
+        let count = self.kept_of(rung, slots);
+        let least = if slots < RING { slots / 2 } else { MIN_FILLED };
+        (count >= least).then_some(count)
     }
 
     /// One quantity over the last `slots` slots of a rung, empty slots left out; nothing where a block in them lacks
-    /// the quantity or fewer than five in eight are filled.
+    /// the quantity or too few are filled.
     pub(crate) fn series(&self, rung: usize, slots: usize, basis: Basis) -> Option<Series> {
         let (values, count) = self.window(rung, slots, basis)?;
         let rung = &self.rungs[rung];
