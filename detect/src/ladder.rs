@@ -15,7 +15,7 @@ pub(crate) const RUNGS: usize = 14;
 /// Blocks kept on each rung: Mann-Kendall over 32 exchangeable values exceeds z = 4.5 less than once in 600,000.
 pub(crate) const RING: usize = 32;
 /// Of the 32 slots of a window at least so many must be filled: below that a gap, not memory, would be judged. Of shorter
-/// windows half must be, so that samples that come each other slot show growth: it pages nobody, and is early.
+/// windows half must be that spans them, so that samples each other slot show growth: it pages nobody, and is early.
 pub(crate) const MIN_FILLED: usize = 20;
 
 /// Rungs whose blocks take the calm residual from their calmer half. Below them a block is shorter than a habitual
@@ -247,8 +247,17 @@ impl Ladder {
     /// How many of the last `slots` slots of a rung are filled; nothing where too few are.
     pub(crate) fn filled(&self, rung: usize, slots: usize) -> Option<usize> {
         let count = self.kept_of(rung, slots);
-        let least = if slots < RING { slots / 2 } else { MIN_FILLED };
-        (count >= least).then_some(count)
+        let is_filled =
+            count * RING >= slots * MIN_FILLED || (slots < RING && self.is_spanned(rung, slots, count));
+        is_filled.then_some(count)
+    }
+
+    /// Whether half of a window's slots are filled, from its first ones to its last: by samples that come each other
+    /// slot, not by what has only begun.
+    fn is_spanned(&self, rung: usize, slots: usize, count: usize) -> bool {
+        let (block_s, rung) = (block_s(rung), &self.rungs[rung]);
+        2 * count >= slots
+            && rung.at[rung.place(0)] - rung.at[rung.place(count - 1)] >= (slots - 2) as f64 * block_s
     }
 
     /// One quantity over the last `slots` slots of a rung, empty slots left out; nothing where a block in them lacks
