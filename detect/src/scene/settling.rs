@@ -20,7 +20,8 @@ const SETTLING_MIB_PER_S: f64 = 500.0 / SETTLING_S;
 const SETTLING_DRIFT_T: f64 = 8.0;
 /// Calm before a rise must have lasted so long, in seconds, and no less than the rise itself.
 const MIN_CALM_S: f64 = 600.0;
-/// What is loaded has come in after so long, in seconds: weights stream in within 30 s to 5 min.
+/// What is loaded has come in after so long, in seconds: weights stream in within 30 s to 5 min, and so do the graphs
+/// that are captured for another shape of batches.
 const LOADED_S: f64 = 400.0;
 /// How far calm may stray from the level that the rise began at, as a share of what was gained.
 const CALM_SHARE: f64 = 0.1;
@@ -92,7 +93,8 @@ impl Scene<'_> {
     }
 
     /// Whether memory held its level before the rise for as long as it rises now. Something that takes more than all
-    /// that was held before within minutes is being loaded; it does not leak.
+    /// that was held before within minutes is being loaded, and what has not yet taken more than a warm-up may be
+    /// captured: neither leaks.
     fn was_calm_before(&self, rise: &Rise) -> bool {
         let onset = onset::of(self.ladder, self.explainer, rise);
         let gained = rise.line.at(rise.until) - onset.level;
@@ -106,7 +108,8 @@ impl Scene<'_> {
         let before = onset.at - block_s(rung) / 2.0;
         let mut calm =
             self.ladder.blocks(rung).filter(|block| (since..before).contains(&block.at)).peekable();
-        let is_loaded = gained > self.origin_mib + onset.level && rise.until - onset.at < LOADED_S;
+        let is_of_a_size = (self.warm_up_mib..=self.origin_mib + onset.level).contains(&gained);
+        let is_loaded = rise.until - onset.at < LOADED_S && !is_of_a_size;
         since >= 0.0 && !is_loaded && calm.peek().is_some() && calm.all(is_level)
     }
 }
