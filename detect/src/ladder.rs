@@ -6,7 +6,7 @@ mod ring;
 use crate::blocks::{Block, Count, KvBlock};
 use crate::explain::Basis;
 use crate::rise::Strictness;
-use crate::trend::{Series, despike, lesser, mean, noise};
+use crate::trend::{Series, despike, greater, lesser, mean, noise};
 use glance::{Course, Glance, ROUGHNESS, is_flat, is_stepped, rough_noise};
 use ring::{CEIL, FLOOR, Filling, Heights, MID, RESIDUAL, Rung, in_order, lane};
 
@@ -381,17 +381,22 @@ impl Ladder {
     }
 
     /// Whether any block that ended before a window of this rung, which starts at `at`, reached this height. Where no
-    /// slot is empty, all that was before the window is in old blocks of this rung and of those above it.
+    /// slot is empty, all that was before the window is in old blocks of this rung and of those above it; and what is
+    /// old two rungs above was before it for sure.
     pub(crate) fn has_reached(&self, rung: usize, height: f32, at: f64) -> bool {
-        let has_gaps = !self.gaps.is_empty();
         let reaches = |index: usize| {
             let (rung, length_s) = (&self.rungs[index], block_s(index));
             let oldest_first = || (0..rung.len).rev().map(|i| rung.place(i));
             let ended = oldest_first().take_while(|&place| rung.at[place] + length_s <= at);
-            (has_gaps || self.old_peaks[index] >= height)
-                && ended.into_iter().any(|place| rung.heights[place][CEIL] >= height)
+            ended.into_iter().any(|place| rung.heights[place][CEIL] >= height)
         };
-        (if has_gaps { 0 } else { rung }..RUNGS).rev().any(reaches)
+        if !self.gaps.is_empty() {
+            return (0..RUNGS).rev().any(reaches);
+        }
+        let above = (rung + 2).min(RUNGS);
+        let old_peak = self.old_peaks[above..].iter().copied().fold(f32::MIN, greater);
+        old_peak >= height
+            || (rung..above).rev().any(|index| self.old_peaks[index] >= height && reaches(index))
     }
 }
 

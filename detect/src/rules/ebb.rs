@@ -214,7 +214,9 @@ impl EbbTide {
     pub(super) fn sample(&mut self, moment: &Moment) {
         if moment.load.kv_used.is_ok() {
             // Where the load is told, what it leaves is judged.
-            *self = Self::default();
+            if self.stretch.is_some() {
+                *self = Self::default();
+            }
             return;
         }
         let fresh = Stretch { since: moment.tick, lowest: moment.value.mib() };
