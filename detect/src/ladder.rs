@@ -390,13 +390,15 @@ impl Ladder {
             let ended = oldest_first().take_while(|&place| rung.at[place] + length_s <= at);
             ended.into_iter().any(|place| rung.heights[place][CEIL] >= height)
         };
-        if !self.gaps.is_empty() {
-            return (0..RUNGS).rev().any(reaches);
-        }
         let above = (rung + 2).min(RUNGS);
-        let old_peak = self.old_peaks[above..].iter().copied().fold(f32::MIN, greater);
-        old_peak >= height
-            || (rung..above).rev().any(|index| self.old_peaks[index] >= height && reaches(index))
+        if self.old_peaks[above..].iter().copied().fold(f32::MIN, greater) >= height {
+            return true;
+        }
+        if self.gaps.is_empty() {
+            (rung..above).rev().any(|index| self.old_peaks[index] >= height && reaches(index))
+        } else {
+            (0..RUNGS).rev().any(reaches)
+        }
     }
 }
 
