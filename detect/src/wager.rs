@@ -6,6 +6,7 @@
 //! Betting on records alone is the special case of the steepest bet; rises with noise or granules bring ranks near the
 //! top more often than records.
 
+use crate::ladder::RING;
 use crate::trend::Series;
 
 /// Slots between the starts of two wagers: neighbouring ones share most of their blocks.
@@ -29,20 +30,24 @@ pub(crate) fn log_wealth(series: &Series, block_s: f64) -> f64 {
     log_wealth_of(&series.values()[first..])
 }
 
-/// The same over all of these values. Equal values count as higher, which can only lower it.
+/// The same over all of these values, a ring of them at most. Equal values count as higher, which can only lower it.
 fn log_wealth_of(x: &[f64]) -> f64 {
-    let mut wealth = [0.0; FALLS.len()];
-    for (i, value) in x.iter().enumerate() {
-        let above = x[..i].iter().filter(|earlier| *earlier >= value).count() as f64;
-        let ranks = (i + 1) as f64;
-        for (wealth, fall) in wealth.iter_mut().zip(FALLS) {
-            let odds = ranks * (1.0 - fall) / (1.0 - fall.powf(ranks)) * fall.powf(above);
-            *wealth += (KEPT + (1.0 - KEPT) * odds).ln();
+    let mut powers = [[1.0; FALLS.len()]; RING + 1];
+    for k in 1..powers.len() {
+        for (j, fall) in FALLS.into_iter().enumerate() {
+            powers[k][j] = powers[k - 1][j] * fall;
         }
     }
-    let most = wealth.iter().copied().fold(f64::MIN, f64::max);
-    let mean = wealth.iter().map(|wealth| (wealth - most).exp()).sum::<f64>() / FALLS.len() as f64;
-    most + mean.ln()
+    // Each bet multiplies it by 0.05 to 32, so that after a ring of them it is far from what a number cannot hold.
+    let mut wealth = [1.0; FALLS.len()];
+    for (i, value) in x.iter().enumerate().take(RING) {
+        let above = x[..i].iter().filter(|earlier| *earlier >= value).count();
+        for (j, (wealth, fall)) in wealth.iter_mut().zip(FALLS).enumerate() {
+            let odds = (i + 1) as f64 * (1.0 - fall) / (1.0 - powers[i + 1][j]) * powers[above][j];
+            *wealth *= KEPT + (1.0 - KEPT) * odds;
+        }
+    }
+    (wealth.iter().sum::<f64>() / FALLS.len() as f64).ln()
 }
 
 #[cfg(test)]
