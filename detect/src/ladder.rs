@@ -405,6 +405,7 @@ impl Ladder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rise::{GROWTH, LEAK, YOUNG_LEAK, steadiness};
 
     fn sample(at: f64, value: f32) -> Block {
         Block { at, floor: value, mid: value, ceil: value, kv: None, running: Count::ABSENT }
@@ -459,6 +460,49 @@ mod tests {
             ladder.push(&sample(102.0, sum));
             ladder.push(&sample(103.0, sum));
             assert!(ladder.glance(0, RING).is_none(), "a slot is empty");
+        }
+    }
+
+    #[test]
+    fn what_a_look_refuses_is_no_steady_rise() {
+        let (mut refused, mut steady) = (0, 0);
+        for seed in 0..3000 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let (mut ladder, mut sum, drift, noise) = (Ladder::new(), 0.0, rng.f32() * 4.0, rng.f32() * 8.0);
+            for i in 0..=RING as u32 {
+                let jump = if rng.u8(..) < 8 { rng.f32() * 40.0 } else { 0.0 };
+                sum += drift * rng.f32() + jump;
+                ladder.push(&sample(f64::from(i), sum + noise * rng.f32()));
+            }
+            for (strict, slots) in [(&LEAK, RING), (&YOUNG_LEAK, RING), (&GROWTH, RING / 2)] {
+                let series = ladder.series(0, slots, Basis::Floor).expect("no slot is empty");
+                let course = ladder.course(0, slots).expect("no slot is empty");
+                let is_steady = steadiness(&series, strict).is_ok();
+                let is_refused = course.is_no_rise(Basis::Floor, strict);
+                assert!(!(is_steady && is_refused), "seed {seed}");
+                (refused, steady) = (refused + u32::from(is_refused), steady + u32::from(is_steady));
+            }
+        }
+        assert!(refused > 1000 && steady > 1000, "{refused} refused, {steady} steady of 9000");
+    }
+
+    #[test]
+    fn whatever_was_reached_before_a_window_is_remembered() {
+        for seed in 0..40 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let (mut ladder, mut samples, mut height) = (Ladder::new(), Vec::new(), 0.0);
+            for i in 0..1500 {
+                height += rng.f32() - 0.48;
+                samples.push(height);
+                let closed = ladder.push(&sample(f64::from(i), height));
+                for rung in closed.rungs() {
+                    let Some((from, _)) = ladder.extent(rung, RING / 2) else { continue };
+                    let begun = (from / block_s(rung)) as usize * block_s(rung) as usize;
+                    let Some(peak) = samples[..begun].iter().copied().reduce(f32::max) else { continue };
+                    assert!(ladder.has_reached(rung, peak, from), "seed {seed}, {i} s, rung {rung}");
+                    assert!(!ladder.has_reached(rung, peak + 1e-3, from), "seed {seed}, {i} s, rung {rung}");
+                }
+            }
         }
     }
 
