@@ -37,9 +37,10 @@ impl Budget {
         }
     }
 
-    /// What Mann-Kendall's z of a window must reach: each window that a rung closes is a look of its own.
-    pub(crate) fn trend_z(self, rung: usize) -> f64 {
-        upper_quantile(self.chance(block_s(rung)))
+    /// What Mann-Kendall's z of a window must reach: each window that a rung closes, each so many seconds, is a look of
+    /// its own.
+    pub(crate) fn trend_z(self, each_s: f64) -> f64 {
+        upper_quantile(self.chance(each_s))
     }
 
     /// What Mann-Kendall's z of either half of a window must reach, if both must: of exchangeable blocks the order within
@@ -137,15 +138,16 @@ mod tests {
             let (fleet_gpus, false_pages_per_week) = (NonZeroU32::new(gpus), pages);
             Budget::of(&DetectConfig { fleet_gpus, false_pages_per_week, ..DetectConfig::default() })
         };
+        let z = |budget: Budget, rung: usize| budget.trend_z(block_s(rung));
         assert!((of(1000, 1.0).pages / of(100, 0.1).pages - 1.0).abs() < 1e-9);
         for rung in 1..RUNGS {
             let (small, large) = (of(8, 0.1), of(10_000, 1.0));
-            assert!(large.trend_z(rung) > small.trend_z(rung) && large.wealth(rung) > small.wealth(rung));
-            assert!(small.trend_z(rung) < small.trend_z(rung - 1));
-            assert!(large.half_z(rung) > small.half_z(rung) && large.half_z(rung) < large.trend_z(rung));
+            assert!(z(large, rung) > z(small, rung) && large.wealth(rung) > small.wealth(rung));
+            assert!(z(small, rung) < z(small, rung - 1));
+            assert!(large.half_z(rung) > small.half_z(rung) && large.half_z(rung) < z(large, rung));
         }
         // A rise without a fault reaches z = 8.02 over 32 blocks: no fleet's setting lies beyond it.
-        assert!(of(1_000_000, 0.1).trend_z(0) < 8.0);
+        assert!(z(of(1_000_000, 0.1), 0) < 8.0);
         // Halves reach 5.36 over 16 blocks, and the shortest that are asked are of 4 s.
         assert!(of(1_000_000, 0.1).half_z(2) < 5.36);
     }

@@ -389,7 +389,9 @@ impl Scene<'_> {
 
     /// What Mann-Kendall's z of a leak must reach.
     pub(crate) fn needed_z(&self, rung: usize) -> f64 {
-        self.budget.trend_z(rung).max(LEAK.trend_z)
+        // Where samples leave slots empty, fewer windows close.
+        let filled = self.ladder.filled(rung, RING).unwrap_or(RING);
+        self.budget.trend_z(block_s(rung) * RING as f64 / filled as f64).max(LEAK.trend_z)
     }
 
     /// The natural logarithm of what a bet on this rise has won.
