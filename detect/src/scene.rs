@@ -1,6 +1,7 @@
 //! What one window after another says: is there a rise, who accounts for it, what stands against calling it a leak.
 
 mod settling;
+mod tides;
 
 use crate::budget::Budget;
 use crate::explain::{Account, Basis, Explainer};
@@ -362,7 +363,8 @@ impl Scene<'_> {
     pub(crate) fn reserve(&self, rise: &Rise) -> Option<Reserve> {
         self.known_reserve(rise).or_else(|| {
             let is_blind = self.account == Account::Unknown;
-            let is_tide = is_blind && rise.rung <= YOUNG_RUNG && self.has_been_there(rise);
+            let has_been_there = || rise.rung <= YOUNG_RUNG && self.has_been_there(rise);
+            let is_tide = is_blind && (has_been_there() || self.may_be_tide(rise));
             let is_short =
                 rise.rung < self.account.threshold().leak && !(is_blind && self.outgrows_warm_up(rise));
             let may_settle = is_blind

@@ -148,3 +148,17 @@ fn what_a_late_counter_leaves_of_a_load_is_no_growth_over_work() {
         }
     }
 }
+
+#[test]
+fn load_that_nobody_tells_swells_and_a_leak_beside_it_does_not() {
+    // What a few requests of 400 MiB or so hold swings with the square root of their number.
+    let held = |at: f64, number: f64| {
+        let swing: f64 = [97.0, 41.0, 23.0].iter().map(|period| (TAU * at / period).sin()).sum();
+        30_000.0 + 400.0 * (number + 1.5 * swing * number.sqrt())
+    };
+    let risen = |at: f64| 9.0 * at / 28_800.0;
+    let told = |used| told("", &History { seconds: 8 * 3600, interval: 10, ..quiet(used) });
+    let (tide, leak) = (told(&|at| held(at, 6.0 + risen(at))), told(&|at| held(at, 6.0) + 400.0 * risen(at)));
+    assert!(!tide.contains("leak: Rising"), "{tide}");
+    assert!(leak.contains("leak: Rising"), "{leak}");
+}
