@@ -8,8 +8,8 @@ use crate::sentence;
 
 /// Stretches of which the lowest value is looked at, in seconds: spikes of load are shorter.
 const STRETCH_S: f64 = 16.0;
-/// Neighbouring stretches of one level differ by no more than this, in MiB: eight allocation granules of 2 MiB.
-const LEVEL: f64 = 16.0;
+/// Neighbouring stretches of one level differ by no more than this, in MiB: twelve allocation granules of 2 MiB.
+const LEVEL: f64 = 24.0;
 /// A level holds for so long, in seconds, and is seen in so many stretches.
 const MIN_HOLD_S: f64 = 60.0;
 /// See [`MIN_HOLD_S`].

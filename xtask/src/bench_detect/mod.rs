@@ -159,7 +159,7 @@ impl Plan {
             questions: asked(100),
             week: asked(550),
             dial: asked(40),
-            sampling: asked(4),
+            sampling: asked(40),
             holders: asked(100),
             rivals: count(30),
             rivals_week: count(8),
