@@ -166,14 +166,7 @@ impl Detector {
             }
         };
         self.missing = None;
-        let moment = Moment {
-            tick,
-            value,
-            capacity: observation.capacity,
-            load: observation.load,
-            owners: observation.owners,
-            peers: observation.peers,
-        };
+        let moment = Moment::of(observation, value);
         let Load { kv_pool, kv_used, .. } = observation.load;
         let latest =
             Latest { mono_ms: tick.mono_ms, value, capacity: observation.capacity, kv_pool, kv_used };
@@ -211,7 +204,7 @@ impl Detector {
     }
 
     /// A new life: blocks, load and verdicts of the old one say nothing about it.
-    fn begin(&mut self, first: &Moment, is_restart: bool) {
+    fn begin(&mut self, first: &Moment<'_>, is_restart: bool) {
         self.epoch = Some(Epoch { began_mono_ms: first.tick.mono_ms, origin: first.value, is_restart });
         self.ladder.clear();
         self.explainer = Explainer::new();
@@ -235,12 +228,12 @@ impl Detector {
     }
 
     /// Puts a sample on the ladder.
-    fn take(&mut self, last: &Moment) -> Closed {
+    fn take(&mut self, last: &Moment<'_>) -> Closed {
         let at = self.at(last.tick.mono_ms);
-        let kv = last.load.kv_used.ok().map(Bytes::mib);
+        let kv = last.kv_mib;
         let running = last.load.running.ok().map(f64::from);
         let peak = self.explainer.note(at, kv, running);
-        let height = last.value.signed_sub(self.origin()).mib();
+        let height = last.mib - self.origin().mib();
         let value = height as f32;
         let closed = self.ladder.push(&Block {
             at,
@@ -264,7 +257,7 @@ impl Detector {
     }
 
     /// Judges what the closed blocks show.
-    fn judge(&mut self, last: &Moment, closed: Closed) -> Vec<FindingEvent> {
+    fn judge(&mut self, last: &Moment<'_>, closed: Closed) -> Vec<FindingEvent> {
         if closed.holds(0) && self.has_restarted(last.capacity) {
             self.begin(last, true);
             return self.report(last);
@@ -282,7 +275,7 @@ impl Detector {
     }
 
     /// Draws up what stands and says what is new about it.
-    fn report(&mut self, last: &Moment) -> Vec<FindingEvent> {
+    fn report(&mut self, last: &Moment<'_>) -> Vec<FindingEvent> {
         let terms = self.terms(last.capacity);
         let known = Known { account: terms.account, budget: terms.budget };
         let claims = self.rules.claims(last, known);
@@ -366,7 +359,7 @@ impl Detector {
         Some(Held { floor, residual: (!residual.is_nan()).then_some(residual) })
     }
 
-    fn now_of(&self, last: &Moment) -> Now {
+    fn now_of(&self, last: &Moment<'_>) -> Now {
         let ceiling = self.ladder.highest(0);
         let high_water =
             ceiling.map_or(last.value, |ceil| amount(self.origin(), f64::from(ceil)).max(last.value));

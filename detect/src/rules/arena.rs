@@ -27,7 +27,7 @@ pub(super) struct Arena {
 
 impl Arena {
     /// Takes a sample. Without the allocator's own counters nothing is known of it.
-    pub(super) fn sample(&mut self, moment: &Moment) {
+    pub(super) fn sample(&mut self, moment: &Moment<'_>) {
         let read = moment.load.arena.ok().zip(moment.load.arena_used.ok());
         let Some((taken, used)) = read.map(|(taken, used)| (taken.mib(), used.mib())) else {
             self.since = None;
@@ -43,7 +43,7 @@ impl Arena {
     }
 
     /// Whether it grew although much of what it has lies unused.
-    pub(super) fn claim(&self, moment: &Moment) -> Option<Claim> {
+    pub(super) fn claim(&self, moment: &Moment<'_>) -> Option<Claim> {
         let since = self.since.filter(|since| seconds(*since, moment.tick) >= HELD_S)?;
         let (taken, used) = (moment.load.arena.ok()?.mib(), moment.load.arena_used.ok()?.mib());
         // What was needed at some time since was taken by right.

@@ -3,7 +3,7 @@
 
 use ebbtide_core::{ByteRate, Evidence, FindingKind, RateBand, Severity, Tick, Tier, units::MIB};
 
-use super::{Claim, Moment, bytes, seconds};
+use super::{Claim, Moment, bytes, has_lasted, seconds};
 use crate::sentence;
 
 /// Stretches of which the lowest value is looked at, in seconds: spikes of load are shorter.
@@ -211,17 +211,17 @@ fn course(ebbs: &[Option<Ebb>]) -> Option<Course> {
 
 impl EbbTide {
     /// Takes a sample.
-    pub(super) fn sample(&mut self, moment: &Moment) {
-        if moment.load.kv_used.is_ok() {
+    pub(super) fn sample(&mut self, moment: &Moment<'_>) {
+        if moment.kv_mib.is_some() {
             // Where the load is told, what it leaves is judged.
             if self.stretch.is_some() {
                 *self = Self::default();
             }
             return;
         }
-        let fresh = Stretch { since: moment.tick, lowest: moment.value.mib() };
+        let fresh = Stretch { since: moment.tick, lowest: moment.mib };
         let ended = match &mut self.stretch {
-            Some(stretch) if seconds(stretch.since, fresh.since) < STRETCH_S => {
+            Some(stretch) if !has_lasted(stretch.since, fresh.since, STRETCH_S) => {
                 stretch.lowest = stretch.lowest.min(fresh.lowest);
                 return;
             }
@@ -250,7 +250,7 @@ impl EbbTide {
     }
 
     /// Whether the ebb keeps rising.
-    pub(super) fn claim(&self, moment: &Moment) -> Option<Claim> {
+    pub(super) fn claim(&self, moment: &Moment<'_>) -> Option<Claim> {
         let mut ebbs = self.ebbs;
         if let Some(ebb) = self.holding.as_ref().and_then(Holding::ebb) {
             ebbs.add(ebb, self.flood);
@@ -288,21 +288,24 @@ mod tests {
     use ebbtide_core::{Absent, Ts};
 
     use super::*;
-    use crate::observation::Load;
+    use crate::observation::{Load, Observation};
 
     /// What is claimed after so many hours, a sample each so many seconds.
     fn told(hours: u32, each_s: usize, memory: impl Fn(f64) -> f64) -> Option<Claim> {
         let (mut rule, mut told) = (EbbTide::default(), None);
         for second in (0..hours * 3600).step_by(each_s) {
             let mono_ms = u64::from(second) * 1000;
-            let moment = Moment {
+            let value = bytes(memory(f64::from(second)));
+            let observation = Observation {
                 tick: Tick { seq: mono_ms, at: Ts(mono_ms as i64), mono_ms },
-                value: bytes(memory(f64::from(second))),
+                value: Ok(value),
                 capacity: Err(Absent::NotSupported),
                 load: Load::absent(Absent::NotSupported),
                 owners: Err(Absent::NotSupported),
                 peers: Err(Absent::NotSupported),
+                events: &[],
             };
+            let moment = Moment::of(&observation, value);
             rule.sample(&moment);
             told = rule.claim(&moment);
         }

@@ -23,8 +23,8 @@ pub(super) struct ThinHeadroom {
 
 impl ThinHeadroom {
     /// Takes a sample.
-    pub(super) fn sample(&mut self, moment: &Moment) {
-        let value = moment.value.mib();
+    pub(super) fn sample(&mut self, moment: &Moment<'_>) {
+        let value = moment.mib;
         let Some(old) = self.newest.replace(value) else {
             self.base = value;
             return;
@@ -37,7 +37,7 @@ impl ThinHeadroom {
     }
 
     /// Whether little room is left, and growth is on its way into it.
-    pub(super) fn claim(&self, moment: &Moment) -> Option<Claim> {
+    pub(super) fn claim(&self, moment: &Moment<'_>) -> Option<Claim> {
         let since = self.since.filter(|since| seconds(*since, moment.tick) >= HELD_S)?;
         let room = moment.capacity.map_or(Bytes::ZERO, |capacity| capacity.saturating_sub(moment.value));
         let crept = moment.value.mib() - self.base;

@@ -27,7 +27,7 @@ pub(super) struct Idle {
 
 impl Idle {
     /// Takes a sample.
-    pub(super) fn sample(&mut self, moment: &Moment) {
+    pub(super) fn sample(&mut self, moment: &Moment<'_>) {
         let newest = self.newest.replace(moment.tick);
         // Requests that begin and end between two samples show in a counter only.
         let done = moment.load.served.or(moment.load.tokens).ok();
@@ -42,13 +42,13 @@ impl Idle {
         if self.since.is_none() {
             self.since = Some(moment.tick);
         } else {
-            self.mib_s += moment.value.mib() * lasted;
+            self.mib_s += moment.mib * lasted;
         }
         self.is_measured = moment.load.busy.is_ok();
     }
 
     /// Whether much has been held for long without any work.
-    pub(super) fn claim(&self, moment: &Moment) -> Option<Claim> {
+    pub(super) fn claim(&self, moment: &Moment<'_>) -> Option<Claim> {
         let since = self.since.filter(|since| seconds(*since, moment.tick) >= IDLE_S)?;
         let held = moment.value.mib();
         if held < MIN_HELD {
@@ -76,8 +76,8 @@ impl Idle {
 }
 
 /// Whether something says that no work is done, and nothing says that some is.
-fn is_idle(moment: &Moment) -> bool {
-    let load = &moment.load;
+fn is_idle(moment: &Moment<'_>) -> bool {
+    let load = moment.load;
     let says = [
         load.busy.ok().map(|busy| busy == Percent(0)),
         load.running.ok().map(|running| running == 0),

@@ -18,23 +18,44 @@ use ebbtide_core::{
 
 use crate::budget::Budget;
 use crate::explain::Account;
-use crate::observation::Load;
+use crate::observation::{Load, Observation};
 
 /// One sample as the rules see it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Moment {
+pub(crate) struct Moment<'a> {
     /// When.
     pub(crate) tick: Tick,
     /// The memory that is judged.
     pub(crate) value: Bytes,
+    /// The same in MiB.
+    pub(crate) mib: f64,
+    /// KV cache in use, in MiB, where it is told.
+    pub(crate) kv_mib: Option<f64>,
     /// What it can grow to.
     pub(crate) capacity: Reading<Bytes>,
     /// What the engine says of its load.
-    pub(crate) load: Load,
+    pub(crate) load: &'a Load,
     /// Live processes that hold the memory.
     pub(crate) owners: Reading<u32>,
     /// What its peers hold, the median of them.
     pub(crate) peers: Reading<Bytes>,
+}
+
+impl<'a> Moment<'a> {
+    /// An observation whose value is known.
+    pub(crate) fn of(observation: &'a Observation<'_>, value: Bytes) -> Self {
+        let load = &observation.load;
+        Self {
+            tick: observation.tick,
+            value,
+            mib: value.mib(),
+            kv_mib: load.kv_used.ok().map(Bytes::mib),
+            capacity: observation.capacity,
+            load,
+            owners: observation.owners,
+            peers: observation.peers,
+        }
+    }
 }
 
 /// What else a rule may ask.
@@ -103,7 +124,7 @@ impl Rules {
     }
 
     /// Takes a sample.
-    pub(crate) fn sample(&mut self, moment: &Moment, part: SeriesPart) {
+    pub(crate) fn sample(&mut self, moment: &Moment<'_>, part: SeriesPart) {
         self.steps.sample(moment);
         self.release.sample(moment);
         if !matches!(part, SeriesPart::Host(_)) {
@@ -121,7 +142,7 @@ impl Rules {
     }
 
     /// What stands now, the weightiest first.
-    pub(crate) fn claims(&self, moment: &Moment, known: Known) -> Vec<Claim> {
+    pub(crate) fn claims(&self, moment: &Moment<'_>, known: Known) -> Vec<Claim> {
         let of_events = self
             .steps
             .claim()
@@ -142,6 +163,13 @@ impl Rules {
 /// Seconds from one tick to a later one.
 fn seconds(from: Tick, to: Tick) -> f64 {
     to.mono_ms.saturating_sub(from.mono_ms) as f64 / 1000.0
+}
+
+/// Whether at least so many whole milliseconds, given in seconds, lie between two ticks: asked with each sample, where
+/// a division would be the dearest part of it.
+#[inline]
+fn has_lasted(from: Tick, to: Tick, least_s: f64) -> bool {
+    to.mono_ms.saturating_sub(from.mono_ms) >= (least_s * 1000.0) as u64
 }
 
 /// An amount from MiB; nothing where it is negative.

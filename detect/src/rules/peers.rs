@@ -24,7 +24,7 @@ pub(super) struct Peers {
 
 impl Peers {
     /// Takes a sample. A peer that cannot be read ends the comparison.
-    pub(super) fn sample(&mut self, moment: &Moment) {
+    pub(super) fn sample(&mut self, moment: &Moment<'_>) {
         let Some((excess, allowed)) = excess(moment) else {
             self.since = None;
             return;
@@ -37,7 +37,7 @@ impl Peers {
     }
 
     /// Whether this rank holds more than its peers do.
-    pub(super) fn claim(&self, moment: &Moment) -> Option<Claim> {
+    pub(super) fn claim(&self, moment: &Moment<'_>) -> Option<Claim> {
         let since = self.since.filter(|since| seconds(*since, moment.tick) >= HELD_S)?;
         let (excess, allowed) = excess(moment)?;
         let peers = moment.peers.ok()?;
@@ -63,7 +63,7 @@ impl Peers {
 }
 
 /// By how much a rank holds more than its peers, and by how much it may, in MiB.
-fn excess(moment: &Moment) -> Option<(f64, f64)> {
+fn excess(moment: &Moment<'_>) -> Option<(f64, f64)> {
     let peers = moment.peers.ok()?.mib();
     Some((moment.value.mib() - peers, (MIN_SHARE * peers).max(MIN_EXCESS)))
 }

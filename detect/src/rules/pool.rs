@@ -107,22 +107,21 @@ impl Run {
     }
 }
 
-/// Whether a time lies in the stretch of this number, each of so many seconds.
-fn is_within(at: f64, stretch: u64, each_s: f64) -> bool {
-    let begun = stretch as f64 * each_s;
-    (begun..begun + each_s).contains(&at)
+/// The number of the stretch that a time lies in, each of so many seconds.
+fn stretch_of(at_ms: u64, each_s: f64) -> u64 {
+    at_ms / (each_s * 1000.0) as u64
 }
 
 impl Hourly {
-    fn sample(&mut self, at: f64, now: Calm, memory: f64) {
-        if let Some((open, calm, fit)) = self.open.filter(|(open, ..)| !is_within(at, *open, HOURLY_S)) {
-            let stretch = (at / HOURLY_S) as u64;
+    fn sample(&mut self, at_ms: u64, now: Calm, memory: f64) {
+        let stretch = stretch_of(at_ms, HOURLY_S);
+        if let Some((open, calm, fit)) = self.open.filter(|(open, ..)| *open != stretch) {
             self.close(calm, fit);
             // Over a gap nothing is compared.
             self.before = self.before.filter(|_| stretch == open + 1);
             self.open = None;
         }
-        let (_, calm, fit) = self.open.get_or_insert_with(|| ((at / HOURLY_S) as u64, now, Fit::default()));
+        let (_, calm, fit) = self.open.get_or_insert_with(|| (stretch, now, Fit::default()));
         if (now.running, now.kv) < (calm.running, calm.kv) {
             *calm = now;
         }
@@ -138,9 +137,9 @@ impl Hourly {
 }
 
 impl Daily {
-    fn sample(&mut self, at: f64, now: Calm, memory: f64) {
-        if let Some((open, fit)) = self.open.filter(|(open, _)| !is_within(at, *open, DAILY_S)) {
-            let stretch = (at / DAILY_S) as u64;
+    fn sample(&mut self, at_ms: u64, now: Calm, memory: f64) {
+        let stretch = stretch_of(at_ms, DAILY_S);
+        if let Some((open, fit)) = self.open.filter(|(open, _)| *open != stretch) {
             let held = Held { kv: fit.unexplained(), memory: fit.memory / fit.samples };
             let before = self.before[(open % A_DAY as u64) as usize].replace(held);
             self.run.compare(before, held, A_DAY as f64);
@@ -149,7 +148,7 @@ impl Daily {
             }
             self.open = None;
         }
-        let (_, fit) = self.open.get_or_insert_with(|| ((at / DAILY_S) as u64, Fit::default()));
+        let (_, fit) = self.open.get_or_insert_with(|| (stretch, Fit::default()));
         fit.take(now.kv, f64::from(now.running), memory);
     }
 }
@@ -187,8 +186,8 @@ fn rises_beyond(chance: f64, apart: u32) -> u32 {
 
 impl PoolUse {
     /// Takes a sample.
-    pub(super) fn sample(&mut self, moment: &Moment) {
-        let Ok(kv) = moment.load.kv_used.map(ebbtide_core::Bytes::mib) else {
+    pub(super) fn sample(&mut self, moment: &Moment<'_>) {
+        let Some(kv) = moment.kv_mib else {
             self.idle_since = None;
             return;
         };
@@ -198,17 +197,17 @@ impl PoolUse {
             Some((since, held)) if is_idle => Some((since, held.min(kv))),
             _ => is_idle.then_some((moment.tick, kv)),
         };
-        self.began.get_or_insert(moment.tick);
-        let at = seconds(self.began.unwrap_or(moment.tick), moment.tick);
-        let (now, memory) = (Calm { running: running.unwrap_or(0), kv }, moment.value.mib());
-        self.hourly.sample(at, now, memory);
+        let began = *self.began.get_or_insert(moment.tick);
+        let at_ms = moment.tick.mono_ms.saturating_sub(began.mono_ms);
+        let (now, memory) = (Calm { running: running.unwrap_or(0), kv }, moment.mib);
+        self.hourly.sample(at_ms, now, memory);
         if running.is_ok() {
-            self.daily.sample(at, now, memory);
+            self.daily.sample(at_ms, now, memory);
         }
     }
 
     /// Whether blocks are held without a reason.
-    pub(super) fn claim(&self, moment: &Moment, known: Known) -> Option<Claim> {
+    pub(super) fn claim(&self, moment: &Moment<'_>, known: Known) -> Option<Claim> {
         if moment.load.semantics == KvSemantics::ReferencedAndCached {
             return None;
         }
@@ -218,7 +217,7 @@ impl PoolUse {
         self.held_at_idle(moment).or_else(rising)
     }
 
-    fn held_at_idle(&self, moment: &Moment) -> Option<Claim> {
+    fn held_at_idle(&self, moment: &Moment<'_>) -> Option<Claim> {
         let (since, held) = self.idle_since?;
         let lasted = seconds(since, moment.tick);
         let needed = moment.load.kv_pool.map_or(MIN_HELD, |pool| (MIN_SHARE * pool.mib()).max(MIN_HELD));
@@ -241,7 +240,7 @@ impl PoolUse {
         })
     }
 
-    fn rising(&self, moment: &Moment, known: Known) -> Option<Claim> {
+    fn rising(&self, moment: &Moment<'_>, known: Known) -> Option<Claim> {
         let is_seen = moment.load.running.is_ok();
         let needed = |stretch_s, apart| rises_beyond(known.budget.log_chance(stretch_s), apart);
         let both = [(self.hourly.run, HOURLY_S, 1), (self.daily.run, DAILY_S, A_DAY as u32)];

@@ -3,7 +3,7 @@
 
 use ebbtide_core::{ByteRate, Evidence, FindingKind, Percent, RateBand, Severity, Tick, Tier, units::MIB};
 
-use super::{Claim, Moment, bytes, seconds};
+use super::{Claim, Moment, bytes, has_lasted, seconds};
 use crate::sentence;
 
 /// Pauses that are compared: three rises in a row.
@@ -45,23 +45,24 @@ pub(super) struct Quiet {
 
 impl Quiet {
     /// Takes a sample.
-    pub(super) fn sample(&mut self, moment: &Moment) {
+    pub(super) fn sample(&mut self, moment: &Moment<'_>) {
         let tick = moment.tick;
-        let has_gap = self.newest.replace(tick).is_some_and(|newest| seconds(newest, tick) > MAX_GAP_S);
-        let kv = moment.load.kv_used.map_or(0.0, ebbtide_core::Bytes::mib);
+        let newest = self.newest.replace(tick);
+        let has_gap = || newest.is_some_and(|newest| seconds(newest, tick) > MAX_GAP_S);
+        let kv = moment.kv_mib.unwrap_or(0.0);
         self.note_peak(kv, moment.load.running.map_or(0.0, f64::from));
-        if has_gap || !is_idle(moment) {
+        if !is_idle(moment) || has_gap() {
             self.idle = None;
             return;
         }
         let idle = *self.idle.get_or_insert(tick);
-        if seconds(idle, tick) < MIN_PAUSE_S.max(SETTLE_S) {
+        if !has_lasted(idle, tick, MIN_PAUSE_S.max(SETTLE_S)) {
             return;
         }
-        let held = moment.value.mib();
+        let held = moment.mib;
         let now = Pause { since: idle, held, left: held - kv };
         match &mut self.pauses[PAUSES - 1] {
-            Some(pause) if seconds(pause.since, idle) < APART_S => {
+            Some(pause) if !has_lasted(pause.since, idle, APART_S) => {
                 (pause.held, pause.left) = (pause.held.min(now.held), pause.left.min(now.left));
             }
             _ => {
@@ -81,7 +82,7 @@ impl Quiet {
     }
 
     /// Whether each pause held more than the one before.
-    pub(super) fn claim(&self, moment: &Moment) -> Option<Claim> {
+    pub(super) fn claim(&self, moment: &Moment<'_>) -> Option<Claim> {
         let mut rises = [0.0; PAUSES - 1];
         let mut paces = [0.0; PAUSES - 1];
         for (i, pair) in self.pauses.windows(2).enumerate() {
@@ -121,8 +122,8 @@ impl Quiet {
 }
 
 /// Whether nothing runs or waits; where the engine does not tell, whether nothing computes.
-fn is_idle(moment: &Moment) -> bool {
-    let load = &moment.load;
+fn is_idle(moment: &Moment<'_>) -> bool {
+    let load = moment.load;
     match (load.running, load.busy) {
         (Ok(running), _) => running == 0 && load.waiting.unwrap_or(0) == 0,
         (Err(_), Ok(busy)) => busy == Percent(0),

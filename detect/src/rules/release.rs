@@ -90,8 +90,8 @@ impl Release {
     }
 
     /// Takes a value.
-    pub(super) fn sample(&mut self, moment: &Moment) {
-        let value = moment.value.mib();
+    pub(super) fn sample(&mut self, moment: &Moment<'_>) {
+        let value = moment.mib;
         self.newest = Some(value);
         if let Some(pending) = &mut self.pending {
             pending.lowest = pending.lowest.min(value);
@@ -103,7 +103,7 @@ impl Release {
     }
 
     /// Whether what is left is more than should be, or nobody's.
-    pub(super) fn claim(&self, moment: &Moment) -> Option<Claim> {
+    pub(super) fn claim(&self, moment: &Moment<'_>) -> Option<Claim> {
         let value = moment.value.mib();
         if let Some(since) = self.ownerless_since.filter(|since| seconds(*since, moment.tick) >= GRACE_S) {
             return (value >= MIN_ORPHAN).then(|| orphan(moment, since, None));
@@ -119,7 +119,7 @@ impl Release {
         }
     }
 
-    fn kept(&self, moment: &Moment, pending: &Pending, kind: Kind) -> Option<Claim> {
+    fn kept(&self, moment: &Moment<'_>, pending: &Pending, kind: Kind) -> Option<Claim> {
         let usual = match kind {
             Kind::Unload => self.before_load?,
             Kind::Sleep | Kind::Exit => self.best.unwrap_or(USUAL_RESIDUAL),
@@ -154,7 +154,7 @@ impl Release {
     }
 }
 
-fn orphan(moment: &Moment, since: Tick, before: Option<f64>) -> Claim {
+fn orphan(moment: &Moment<'_>, since: Tick, before: Option<f64>) -> Claim {
     let lasted = seconds(since, moment.tick);
     let held = Evidence::against("held", moment.value.mib(), "MiB", MIN_ORPHAN);
     let mut evidence = vec![held, Evidence::against("lasted", lasted, "s", GRACE_S)];

@@ -4,7 +4,7 @@
 
 use ebbtide_core::{ByteRate, Evidence, FindingKind, RateBand, Severity, Tick, Tier, units::MIB};
 
-use super::{Claim, Known, Moment, bytes, seconds};
+use super::{Claim, Known, Moment, bytes, has_lasted, seconds};
 use crate::sentence;
 
 /// Stretches of which the lowest value is looked at, in seconds: spikes of load are shorter.
@@ -89,13 +89,12 @@ impl Stairs {
     }
 
     /// Takes a sample.
-    pub(super) fn sample(&mut self, moment: &Moment) {
-        let (tick, value) = (moment.tick, moment.value.mib());
-        let kv = moment.load.kv_used.ok().map(ebbtide_core::Bytes::mib);
+    pub(super) fn sample(&mut self, moment: &Moment<'_>) {
+        let (tick, value, kv) = (moment.tick, moment.mib, moment.kv_mib);
         self.began.get_or_insert((tick, value));
         let fresh = Stretch { since: tick, lowest: value, kv };
         let ended = match &mut self.stretch {
-            Some(stretch) if seconds(stretch.since, tick) < STRETCH_S => {
+            Some(stretch) if !has_lasted(stretch.since, tick, STRETCH_S) => {
                 stretch.lowest = stretch.lowest.min(value);
                 stretch.kv = least(stretch.kv, kv);
                 return;
@@ -190,7 +189,7 @@ impl Stairs {
     }
 
     /// Whether memory climbs stairs that chance does not build at the fleet's level.
-    pub(super) fn claim(&self, moment: &Moment, known: Known) -> Option<Claim> {
+    pub(super) fn claim(&self, moment: &Moment<'_>, known: Known) -> Option<Claim> {
         if self.len <= MIN_STEPS {
             return None;
         }

@@ -2,7 +2,7 @@
 
 use ebbtide_core::{EventKind, Evidence, FindingKind, Severity, Tick, Tier};
 
-use super::{Claim, Moment, bytes, seconds};
+use super::{Claim, Moment, bytes, has_lasted};
 use crate::sentence;
 
 /// Floors that are kept of one kind of event: steps of the last seven.
@@ -122,12 +122,12 @@ impl Ledger {
     }
 
     /// Takes a value.
-    pub(super) fn sample(&mut self, moment: &Moment) {
-        let value = moment.value.mib();
+    pub(super) fn sample(&mut self, moment: &Moment<'_>) {
+        let value = moment.mib;
         self.lowest = Some(self.lowest.map_or(value, |lowest| lowest.min(value)));
         self.newest = Some(value);
         for track in &mut self.tracks {
-            if seconds(track.since, moment.tick) >= SETTLE_S {
+            if has_lasted(track.since, moment.tick, SETTLE_S) {
                 let (first, lowest) = track.settled.unwrap_or((value, value));
                 track.settled = Some((first, lowest.min(value)));
             }
