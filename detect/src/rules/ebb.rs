@@ -251,6 +251,10 @@ impl EbbTide {
 
     /// Whether the ebb keeps rising.
     pub(super) fn claim(&self, moment: &Moment<'_>) -> Option<Claim> {
+        // Most series have no ebbs, and they are many to copy.
+        if self.ebbs.len + 1 < MIN_CREEPING {
+            return None;
+        }
         let mut ebbs = self.ebbs;
         if let Some(ebb) = self.holding.as_ref().and_then(Holding::ebb) {
             ebbs.add(ebb, self.flood);

@@ -115,11 +115,10 @@ fn stretch_of(at_ms: u64, each_s: f64) -> u64 {
 impl Hourly {
     fn sample(&mut self, at_ms: u64, now: Calm, memory: f64) {
         let stretch = stretch_of(at_ms, HOURLY_S);
-        if let Some((open, calm, fit)) = self.open.filter(|(open, ..)| *open != stretch) {
+        if let Some((open, calm, fit)) = self.open.take_if(|(open, ..)| *open != stretch) {
             self.close(calm, fit);
             // Over a gap nothing is compared.
             self.before = self.before.filter(|_| stretch == open + 1);
-            self.open = None;
         }
         let (_, calm, fit) = self.open.get_or_insert_with(|| (stretch, now, Fit::default()));
         if (now.running, now.kv) < (calm.running, calm.kv) {
@@ -139,14 +138,13 @@ impl Hourly {
 impl Daily {
     fn sample(&mut self, at_ms: u64, now: Calm, memory: f64) {
         let stretch = stretch_of(at_ms, DAILY_S);
-        if let Some((open, fit)) = self.open.filter(|(open, _)| *open != stretch) {
+        if let Some((open, fit)) = self.open.take_if(|(open, _)| *open != stretch) {
             let held = Held { kv: fit.unexplained(), memory: fit.memory / fit.samples };
             let before = self.before[(open % A_DAY as u64) as usize].replace(held);
             self.run.compare(before, held, A_DAY as f64);
             if stretch != open + 1 {
                 (self.before, self.run) = ([None; A_DAY], Run::default());
             }
-            self.open = None;
         }
         let (_, fit) = self.open.get_or_insert_with(|| (stretch, Fit::default()));
         fit.take(now.kv, f64::from(now.running), memory);
