@@ -8,7 +8,7 @@ use crate::explain::Basis;
 use crate::rise::Strictness;
 use crate::trend::{Series, despike, greater, lesser, mean, noise};
 use glance::{Course, Glance, ROUGHNESS, is_flat, is_stepped, rough_noise};
-use ring::{CEIL, FLOOR, Filling, Heights, MID, RESIDUAL, Rung, in_order, lane};
+use ring::{CEIL, FLOOR, Filling, Heights, MID, RESIDUAL, Rung, WINDOWS, in_order, lane};
 
 /// Rungs: blocks of 1 s, 2 s … 8192 s, so that the longest ring reaches back three days.
 pub(crate) const RUNGS: usize = 14;
@@ -62,6 +62,13 @@ struct Counters {
 impl Counters {
     const ABSENT: Self =
         Self { calm: [f32::NAN; RING], beyond_peak: [f32::NAN; RING], running: [f32::NAN; RING] };
+
+    /// Those of all rungs, once in a life: kept out of what runs for each block, which needs no stack as large.
+    #[cold]
+    #[inline(never)]
+    fn all() -> Box<[Self; RUNGS]> {
+        Box::new([Self::ABSENT; RUNGS])
+    }
 }
 
 /// Whether none of the values is absent.
@@ -104,6 +111,7 @@ impl Ladder {
         self.counters = None;
         for rung in &mut self.rungs {
             (rung.next, rung.len, rung.unbroken, rung.filling) = (0, 0, 0, None);
+            rung.within = [0; 2];
         }
         (self.old_peaks, self.gaps) = ([f32::MIN; RUNGS], Closed::default());
     }
@@ -156,8 +164,8 @@ impl Ladder {
     /// Keeps what grows on a rung in its ring; gives its slot.
     fn keep(&mut self, rung: usize) -> Option<u64> {
         let kept = &mut self.rungs[rung];
-        let (slot, place) = kept.keep(&mut self.old_peaks[rung])?;
-        if kept.unbroken < kept.len {
+        let (slot, place) = kept.keep(block_s(rung), &mut self.old_peaks[rung])?;
+        if usize::from(kept.unbroken) < kept.len {
             self.gaps.mark(rung);
         } else {
             self.gaps.unmark(rung);
@@ -165,7 +173,7 @@ impl Ladder {
         let block = &kept.filling.as_ref()?.block;
         let has_counters = block.kv.is_some() || block.running.get().is_some();
         if has_counters && self.counters.is_none() {
-            self.counters = Some(Box::new([Counters::ABSENT; RUNGS]));
+            self.counters = Some(Counters::all());
         }
         if let Some(counters) = &mut self.counters {
             let counters = &mut counters[rung];
@@ -227,21 +235,11 @@ impl Ladder {
         rung.heights[..rung.len].iter().map(|block| block[CEIL]).reduce(f32::max)
     }
 
-    /// How many of the last `slots` slots of a rung are filled.
+    /// How many of the last `slots` slots of a rung are filled; `slots` is one of [`WINDOWS`].
     fn kept_of(&self, rung: usize, slots: usize) -> usize {
-        let (per_block, rung) = (1.0 / block_s(rung), &self.rungs[rung]);
-        if rung.unbroken >= slots || rung.len == 0 {
-            return rung.len.min(slots);
-        }
-        let oldest = (rung.at[rung.place(0)] * per_block) as u64 as f64 - slots as f64;
-        let is_within = |i: usize| rung.at[rung.place(i)] * per_block >= oldest + 1.0;
-        // The newest are within; no more than so many slots are.
-        let (mut within, mut beyond) = (0, rung.len.min(slots + 1));
-        while within < beyond {
-            let middle = usize::midpoint(within, beyond);
-            if is_within(middle) { within = middle + 1 } else { beyond = middle }
-        }
-        within
+        debug_assert!(WINDOWS.contains(&slots), "no count is kept of {slots} slots");
+        let window = usize::from(slots < RING);
+        usize::from(self.rungs[rung].within[window])
     }
 
     /// How many of the last `slots` slots of a rung are filled; nothing where too few are.
@@ -360,7 +358,7 @@ impl Ladder {
 
     /// One quantity of a window without an empty slot, as it is kept: absent ones are NaN.
     fn unbroken(&self, rung: usize, basis: Basis) -> Option<[f32; RING]> {
-        (self.rungs[rung].unbroken == RING).then(|| self.kept(rung, RING, basis))?
+        (usize::from(self.rungs[rung].unbroken) == RING).then(|| self.kept(rung, RING, basis))?
     }
 
     /// One quantity of the `count` newest blocks, oldest first, as it is kept.
@@ -407,6 +405,27 @@ mod tests {
 
     fn sample(at: f64, value: f32) -> Block {
         Block { at, floor: value, mid: value, ceil: value, kv: None, running: Count::ABSENT }
+    }
+
+    #[test]
+    fn as_many_blocks_are_counted_in_a_window_as_lie_in_its_slots() {
+        let mut dice = fastrand::Rng::with_seed(1);
+        for seldom in [1, 2, 3, 9] {
+            let (mut ladder, mut at) = (Ladder::new(), 0.0);
+            for _ in 0..2000 {
+                at += if dice.u32(0..200) == 0 { dice.f64() * 300.0 } else { 0.3 + dice.f64() };
+                if dice.u32(0..seldom) > 0 {
+                    continue;
+                }
+                ladder.push(&sample(at, 0.0));
+                for (rung, slots) in (0..RUNGS).flat_map(|rung| WINDOWS.map(|slots| (rung, slots))) {
+                    let slot = |block: &Block| (block.at / block_s(rung)) as u64 as f64;
+                    let newest = ladder.newest(rung).map_or(0.0, |block| slot(&block));
+                    let within = ladder.blocks(rung).filter(|block| slot(block) > newest - slots as f64);
+                    assert_eq!(ladder.kept_of(rung, slots), within.count(), "rung {rung} at {at}");
+                }
+            }
+        }
     }
 
     fn filled(times: impl Iterator<Item = f64>) -> Ladder {

@@ -22,7 +22,7 @@ impl Glance {
 
     /// Looks at the rises of so many slots, a multiple of four; nothing where one of them is empty.
     pub(super) fn of(rung: &Rung, slots: usize) -> Option<Self> {
-        if rung.unbroken < slots {
+        if usize::from(rung.unbroken) < slots {
             return None;
         }
         let quarter = slots / 4;
@@ -74,7 +74,7 @@ pub(crate) struct Course {
 impl Course {
     /// Looks at so many slots, a multiple of four; nothing where one of them is empty.
     pub(super) fn of(rung: &Rung, slots: usize) -> Option<Self> {
-        if rung.unbroken < slots {
+        if usize::from(rung.unbroken) < slots {
             return None;
         }
         let oldest = rung.place(slots - 1);

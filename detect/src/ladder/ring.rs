@@ -8,6 +8,9 @@ use crate::trend::{greater, lesser};
 /// reaches up to what is old on the rung above, which may lack one block.
 pub(super) const OLD: usize = RING / 2 - 2;
 
+/// Slots of the windows that are judged.
+pub(super) const WINDOWS: [usize; 2] = [RING, RING / 2];
+
 /// A block that still grows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Filling {
@@ -27,7 +30,9 @@ pub(super) struct Rung {
     pub(super) len: usize,
     /// The slot of the newest block, and how many slots in a row up to it are filled.
     pub(super) newest_slot: u64,
-    pub(super) unbroken: usize,
+    pub(super) unbroken: u8,
+    /// How many blocks lie in the last slots, for each of [`WINDOWS`].
+    pub(super) within: [u8; 2],
     pub(super) filling: Option<Filling>,
 }
 
@@ -46,23 +51,25 @@ impl Rung {
         len: 0,
         newest_slot: 0,
         unbroken: 0,
+        within: [0; 2],
         filling: None,
     };
 
     /// Keeps the block that has grown; gives its slot and its place. `old_peak`: no lower than any ceiling from [`OLD`]
     /// on.
     #[inline]
-    pub(super) fn keep(&mut self, old_peak: &mut f32) -> Option<(u64, usize)> {
+    pub(super) fn keep(&mut self, block_s: f64, old_peak: &mut f32) -> Option<(u64, usize)> {
         let Filling { slot, block, .. } = self.filling.as_ref()?;
         let (slot, place) = (*slot, self.next % RING);
         self.at[place] = block.at;
         let residual = block.kv.as_ref().map_or(f32::NAN, |kv| kv.residual);
         self.heights[place] = [block.floor, block.mid, block.ceil, residual];
         let follows = self.len > 0 && slot == self.newest_slot + 1;
-        self.unbroken = if follows { (self.unbroken + 1).min(RING) } else { 1 };
+        self.unbroken = if follows { (self.unbroken + 1).min(RING as u8) } else { 1 };
         self.newest_slot = slot;
         self.next = (self.next + 1) % RING;
         self.len = (self.len + 1).min(RING);
+        self.within = [0, 1].map(|i| self.count_within(i, slot, block_s));
         if self.len > OLD {
             let aged = self.heights[self.place(OLD)][CEIL];
             if aged >= *old_peak {
@@ -74,6 +81,21 @@ impl Rung {
             }
         }
         Some((slot, place))
+    }
+
+    /// How many blocks lie in one of [`WINDOWS`] now that another has come: those that did, without those that it has
+    /// pushed out.
+    #[inline]
+    fn count_within(&self, window: usize, newest_slot: u64, block_s: f64) -> u8 {
+        let slots = WINDOWS[window];
+        let mut within = (usize::from(self.within[window]) + 1).min(self.len).min(slots);
+        if usize::from(self.unbroken) < within {
+            let oldest_s = (newest_slot + 1).saturating_sub(slots as u64) as f64 * block_s;
+            while within > 1 && self.at[self.place(within - 1)] < oldest_s {
+                within -= 1;
+            }
+        }
+        within as u8
     }
 
     /// Where the `i`th newest block lies.
@@ -107,16 +129,8 @@ impl Filling {
 
 /// One of the heights of a ring's blocks in the order of time.
 pub(super) fn lane<const LANE: usize>(heights: &[Heights; RING], oldest: usize) -> [f32; RING] {
-    let mut lane = [0.0; RING];
-    let (newer, older) = heights.split_at(oldest);
-    let (first, last) = lane.split_at_mut(older.len());
-    for (value, block) in first.iter_mut().zip(older) {
-        *value = block[LANE];
-    }
-    for (value, block) in last.iter_mut().zip(newer) {
-        *value = block[LANE];
-    }
-    lane
+    // Of one length wherever it begins: where loops end is as good as chance.
+    std::array::from_fn(|i| heights[(oldest + i) % RING][LANE])
 }
 
 /// A ring in the order of time.
