@@ -16,7 +16,7 @@ pub(crate) struct Block {
     /// Highest value.
     pub(crate) ceil: f32,
     /// What the KV counter leaves, over the samples that had the counter; absent where none had.
-    pub(crate) kv: Option<KvBlock>,
+    pub(crate) kv: KvBlock,
     /// Mean number of running requests, over the samples that had it; absent where none had.
     pub(crate) running: Count,
 }
@@ -46,7 +46,7 @@ impl From<Option<f32>> for Count {
     }
 }
 
-/// A block's memory less what the KV counter accounts for, in two readings of "accounts for".
+/// A block's memory less what the KV counter accounts for, in two readings of "accounts for"; all NaN where absent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct KvBlock {
     /// Less the KV cache in use: right where the engine allocates on demand.
@@ -57,7 +57,28 @@ pub(crate) struct KvBlock {
     pub(crate) beyond_peak: f32,
 }
 
+impl KvBlock {
+    /// No counter.
+    pub(crate) const ABSENT: Self = Self { residual: f32::NAN, calm: f32::NAN, beyond_peak: f32::NAN };
+
+    /// What the counter leaves, where there is one.
+    pub(crate) fn get(self) -> Option<Self> {
+        (!self.residual.is_nan()).then_some(self)
+    }
+}
+
+impl From<Option<KvBlock>> for KvBlock {
+    fn from(kv: Option<KvBlock>) -> Self {
+        kv.unwrap_or(Self::ABSENT)
+    }
+}
+
 impl Block {
+    /// All that needs a counter; NaN where it is absent.
+    const fn counted(&self) -> [f32; 4] {
+        [self.kv.residual, self.kv.calm, self.kv.beyond_peak, self.running.0]
+    }
+
     /// Takes in another block; the weights are their numbers of samples.
     #[inline]
     pub(crate) fn take(&mut self, own: u32, other: &Self, others: u32) {
@@ -68,19 +89,15 @@ impl Block {
         self.floor = lesser(other.floor, self.floor);
         self.mid = mean(self.mid, other.mid);
         self.ceil = greater(other.ceil, self.ceil);
-        // A scrape that failed must not blind a block of hours.
-        match (&mut self.kv, &other.kv) {
-            (Some(own), Some(other)) => {
-                own.residual = mean(own.residual, other.residual);
-                own.calm = mean(own.calm, other.calm);
-                own.beyond_peak = mean(own.beyond_peak, other.beyond_peak);
-            }
-            (own, other) => *own = own.or(*other),
-        }
-        self.running = match (self.running.get(), other.running.get()) {
-            (Some(own), Some(other)) => Count(mean(own, other)),
-            (own, other) => own.or(other).into(),
-        };
+        // A scrape that failed must not blind a block of hours. All at once and without a branch: which scrapes fail is
+        // as good as chance.
+        let (own, other) = (self.counted(), other.counted());
+        let [residual, calm, beyond_peak, running] = std::array::from_fn(|i| {
+            let (a, b, both) = (own[i], other[i], mean(own[i], other[i]));
+            let known = if a.is_nan() { b } else { a };
+            if both.is_nan() { known } else { both }
+        });
+        (self.kv, self.running) = (KvBlock { residual, calm, beyond_peak }, Count(running));
     }
 }
 
@@ -90,7 +107,7 @@ mod tests {
 
     fn block(at: f64, value: f32, kv: Option<f32>) -> Block {
         let kv = kv.map(|kv| KvBlock { residual: value - kv, calm: value - kv, beyond_peak: value - kv });
-        Block { at, floor: value, mid: value, ceil: value, kv, running: Some(1.0).into() }
+        Block { at, floor: value, mid: value, ceil: value, kv: kv.into(), running: Some(1.0).into() }
     }
 
     #[test]
@@ -98,13 +115,13 @@ mod tests {
         let mut merged = block(0.0, 10.0, Some(4.0));
         merged.take(3, &block(4.0, 30.0, Some(0.0)), 1);
         assert_eq!((merged.floor, merged.mid, merged.ceil, merged.at), (10.0, 15.0, 30.0, 1.0));
-        assert_eq!(merged.kv.map(|kv| kv.residual), Some(12.0));
+        assert_eq!(merged.kv.get().map(|kv| kv.residual), Some(12.0));
     }
 
     #[test]
     fn a_counter_that_failed_once_does_not_blind_the_block() {
         let mut merged = block(0.0, 10.0, Some(4.0));
         merged.take(3, &block(4.0, 30.0, None), 1);
-        assert_eq!(merged.kv.map(|kv| kv.residual), Some(6.0));
+        assert_eq!(merged.kv.get().map(|kv| kv.residual), Some(6.0));
     }
 }

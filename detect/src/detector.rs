@@ -240,11 +240,13 @@ impl Detector {
             floor: value,
             mid: value,
             ceil: value,
-            kv: kv.map(|kv| KvBlock {
-                residual: (height - kv) as f32,
-                calm: (height - kv) as f32,
-                beyond_peak: (height - peak) as f32,
-            }),
+            kv: kv
+                .map(|kv| KvBlock {
+                    residual: (height - kv) as f32,
+                    calm: (height - kv) as f32,
+                    beyond_peak: (height - peak) as f32,
+                })
+                .into(),
             running: running.map(|running| running as f32).into(),
         });
         if !closed.is_empty() {
@@ -347,7 +349,7 @@ impl Detector {
             return false;
         }
         let least_fall = RESTART_OF_CAPACITY * capacity.map_or_else(|_| height(held.floor), Bytes::mib);
-        let left = held.residual.zip(newest.kv.map(|kv| kv.residual));
+        let left = held.residual.zip(newest.kv.get().map(|kv| kv.residual));
         let is_tide = left.is_some_and(|(old, new)| f64::from(old - new) <= least_fall);
         f64::from(held.floor - newest.ceil) > least_fall && !is_tide
     }

@@ -89,7 +89,7 @@ impl<const SPAN: usize> Coupling<SPAN> {
     };
 
     fn learn(&mut self, block: &Block) {
-        let Some(kv) = block.kv else {
+        let Some(kv) = block.kv.get() else {
             self.len = 0;
             return;
         };
@@ -216,9 +216,9 @@ impl Explainer {
             Basis::Floor => Some(f64::from(block.floor)),
             Basis::Mid => Some(f64::from(block.mid)),
             Basis::Ceil => Some(f64::from(block.ceil)),
-            Basis::Residual => block.kv.map(|kv| f64::from(kv.residual)),
-            Basis::CalmResidual => block.kv.map(|kv| f64::from(kv.calm)),
-            Basis::BeyondPeak => block.kv.map(|kv| f64::from(kv.beyond_peak)),
+            Basis::Residual => block.kv.get().map(|kv| f64::from(kv.residual)),
+            Basis::CalmResidual => block.kv.get().map(|kv| f64::from(kv.calm)),
+            Basis::BeyondPeak => block.kv.get().map(|kv| f64::from(kv.beyond_peak)),
         }
     }
 
@@ -239,11 +239,8 @@ mod tests {
             let at = f64::from(i);
             let (value, kv) = (memory(at) as f32, counter(at));
             let peak = explainer.note(at, Some(kv), None) as f32;
-            let kv = Some(KvBlock {
-                residual: value - kv as f32,
-                calm: value - kv as f32,
-                beyond_peak: value - peak,
-            });
+            let kv =
+                KvBlock { residual: value - kv as f32, calm: value - kv as f32, beyond_peak: value - peak };
             let closed = ladder.push(&Block {
                 at,
                 floor: value,

@@ -3,6 +3,8 @@
 mod glance;
 mod ring;
 
+use std::num::NonZeroU32;
+
 use crate::blocks::{Block, Count, KvBlock};
 use crate::explain::Basis;
 use crate::rise::Strictness;
@@ -121,16 +123,17 @@ impl Ladder {
     pub(crate) fn push(&mut self, sample: &Block) -> Closed {
         let mut closed = Closed::default();
         let slot = sample.at as u64;
-        let swing = sample.kv.map(|kv| (sample.mid - kv.residual, sample.mid - kv.residual));
+        let counter = sample.mid - sample.kv.residual;
+        let swing = (counter, counter);
         match &mut self.rungs[0].filling {
             Some(own) if own.slot == slot => {
-                own.take(&Filling { slot, samples: 1, block: *sample, swing }, false);
+                own.take(&Filling { slot, samples: NonZeroU32::MIN, block: *sample, swing }, false);
                 return closed;
             }
             Some(_) => self.close(0, &mut closed),
             None => {}
         }
-        self.rungs[0].filling = Some(Filling { slot, samples: 1, block: *sample, swing });
+        self.rungs[0].filling = Some(Filling { slot, samples: NonZeroU32::MIN, block: *sample, swing });
         closed
     }
 
@@ -171,14 +174,13 @@ impl Ladder {
             self.gaps.unmark(rung);
         }
         let block = &kept.filling.as_ref()?.block;
-        let has_counters = block.kv.is_some() || block.running.get().is_some();
+        let has_counters = block.kv.get().is_some() || block.running.get().is_some();
         if has_counters && self.counters.is_none() {
             self.counters = Some(Counters::all());
         }
         if let Some(counters) = &mut self.counters {
             let counters = &mut counters[rung];
-            (counters.calm[place], counters.beyond_peak[place]) =
-                block.kv.as_ref().map_or((f32::NAN, f32::NAN), |kv| (kv.calm, kv.beyond_peak));
+            (counters.calm[place], counters.beyond_peak[place]) = (block.kv.calm, block.kv.beyond_peak);
             counters.running[place] = block.running.get().unwrap_or(f32::NAN);
         }
         Some(slot)
@@ -195,7 +197,7 @@ impl Ladder {
             beyond_peak: counters.beyond_peak[place],
         });
         let running = counters.map_or(Count::ABSENT, |counters| Count::of(counters.running[place]));
-        Block { at: self.rungs[rung].at[place], floor, mid, ceil, kv, running }
+        Block { at: self.rungs[rung].at[place], floor, mid, ceil, kv: kv.into(), running }
     }
 
     /// How many closed blocks a rung keeps.
@@ -404,7 +406,7 @@ mod tests {
     use crate::rise::{GROWTH, LEAK, YOUNG_LEAK, steadiness};
 
     fn sample(at: f64, value: f32) -> Block {
-        Block { at, floor: value, mid: value, ceil: value, kv: None, running: Count::ABSENT }
+        Block { at, floor: value, mid: value, ceil: value, kv: KvBlock::ABSENT, running: Count::ABSENT }
     }
 
     #[test]

@@ -360,6 +360,8 @@ impl Scene<'_> {
     }
 
     /// What stands against calling this rise a leak.
+    // Its windows are kept out of the stack of what runs for each block.
+    #[inline(never)]
     pub(crate) fn reserve(&self, rise: &Rise) -> Option<Reserve> {
         self.known_reserve(rise).or_else(|| {
             let is_blind = self.account == Account::Unknown;
@@ -447,6 +449,8 @@ impl Scene<'_> {
     }
 
     /// The rise of a window that grows, and why it is no leak.
+    // Its windows are kept out of the stack of what runs for each block.
+    #[inline(never)]
     pub(crate) fn growth(&self, growing: &Growing) -> Growth {
         let Growing { rung, series } = growing;
         let rise = rise::drawn(*rung, Basis::Floor, series);

@@ -278,7 +278,7 @@ mod tests {
             let at = f64::from(i) * 10.0;
             let x = memory(at) as f32;
             let closed =
-                ladder.push(&Block { at, floor: x, mid: x, ceil: x, kv: None, running: None.into() });
+                ladder.push(&Block { at, floor: x, mid: x, ceil: x, kv: None.into(), running: None.into() });
             clock.close(closed);
             clock.note(served(at).ok_or(Absent::Timeout), Err(Absent::NotSupported));
         }

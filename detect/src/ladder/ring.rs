@@ -1,8 +1,10 @@
 //! One rung of the ladder: its ring of closed blocks, and the block that still grows.
 
+use std::num::NonZeroU32;
+
 use super::RING;
 use crate::blocks::Block;
-use crate::trend::{greater, lesser};
+use crate::trend::greater;
 
 /// Blocks with so many newer ones on their rung are old: a little less than half a ring, so that what is old on a rung
 /// reaches up to what is old on the rung above, which may lack one block.
@@ -15,10 +17,11 @@ pub(super) const WINDOWS: [usize; 2] = [RING, RING / 2];
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Filling {
     pub(super) slot: u64,
-    pub(super) samples: u32,
+    /// Not zero, so that what does not grow takes no room to say so.
+    pub(super) samples: NonZeroU32,
     pub(super) block: Block,
-    /// Lowest and highest value of the KV counter, in the calmest part where there is a choice.
-    pub(super) swing: Option<(f32, f32)>,
+    /// Lowest and highest value of the KV counter, in the calmest part where there is a choice; NaN where absent.
+    pub(super) swing: (f32, f32),
 }
 
 /// One rung: a ring of closed blocks and the one that still grows. What a glance needs lies side by side.
@@ -62,8 +65,7 @@ impl Rung {
         let Filling { slot, block, .. } = self.filling.as_ref()?;
         let (slot, place) = (*slot, self.next % RING);
         self.at[place] = block.at;
-        let residual = block.kv.as_ref().map_or(f32::NAN, |kv| kv.residual);
-        self.heights[place] = [block.floor, block.mid, block.ceil, residual];
+        self.heights[place] = [block.floor, block.mid, block.ceil, block.kv.residual];
         let follows = self.len > 0 && slot == self.newest_slot + 1;
         self.unbroken = if follows { (self.unbroken + 1).min(RING as u8) } else { 1 };
         self.newest_slot = slot;
@@ -109,21 +111,17 @@ impl Filling {
     /// what has just been written is slow to be read again as a whole.
     #[inline]
     pub(super) fn take(&mut self, part: &Self, is_choosing: bool) {
-        let own_calm = self.block.kv.map(|kv| kv.calm);
-        self.block.take(self.samples, &part.block, part.samples);
-        self.samples = self.samples.saturating_add(part.samples);
-        self.swing = match (self.swing, part.swing) {
-            (Some(own), Some(other)) if is_choosing => {
-                let is_own = own.1 - own.0 <= other.1 - other.0;
-                let calmer = if is_own { own_calm } else { part.block.kv.map(|kv| kv.calm) };
-                if let Some((kv, calmer)) = self.block.kv.as_mut().zip(calmer) {
-                    kv.calm = calmer;
-                }
-                Some(if is_own { own } else { other })
-            }
-            (Some(own), Some(other)) => Some((lesser(other.0, own.0), greater(other.1, own.1))),
-            (own, other) => own.or(other),
-        };
+        let own_calm = self.block.kv.calm;
+        self.block.take(self.samples.get(), &part.block, part.samples.get());
+        self.samples = self.samples.saturating_add(part.samples.get());
+        let (own, other) = (self.swing, part.swing);
+        if is_choosing && !own.0.is_nan() && !other.0.is_nan() {
+            let is_own = own.1 - own.0 <= other.1 - other.0;
+            self.block.kv.calm = if is_own { own_calm } else { part.block.kv.calm };
+            self.swing = if is_own { own } else { other };
+        } else {
+            self.swing = (own.0.min(other.0), own.1.max(other.1));
+        }
     }
 }
 

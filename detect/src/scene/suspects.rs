@@ -17,6 +17,8 @@ const BURST_RUNGS: std::ops::RangeInclusive<usize> = SETTLED_RUNG..=11;
 
 impl Scene<'_> {
     /// A rise that may be a leak, whatever it keeps pace with.
+    // Its windows are kept out of the stack of what runs for each block.
+    #[inline(never)]
     pub(crate) fn suspect(&self, rung: usize, steps: &Steps) -> Option<Rise> {
         match self.unexplained(rung) {
             Ok(rise) if steps.make_up(&rise) => self.bursts(rung, steps).ok(),
