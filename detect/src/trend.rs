@@ -100,14 +100,18 @@ impl Series {
 /// Puts into `calm`, which holds the same values, the median of each and `width` neighbours on either side, one or two;
 /// of one at the last but one, and none at the ends.
 pub(crate) fn despike<T: Copy + PartialOrd>(x: &[T], width: usize, calm: &mut [T]) {
-    let all = 1..x.len().max(2) - 1;
-    for (middle, around) in calm[all].iter_mut().zip(x.windows(3)) {
-        *middle = median_of_3(around[0], around[1], around[2]);
-    }
+    let of_3 = |i: usize| median_of_3(x[i - 1], x[i], x[i + 1]);
     if width > 1 && x.len() > 4 {
+        let last = x.len() - 2;
+        (calm[1], calm[last]) = (of_3(1), of_3(last));
         for (middle, around) in calm[2..].iter_mut().zip(x.windows(5)) {
             *middle = median_of_5([around[0], around[1], around[2], around[3], around[4]]);
         }
+        return;
+    }
+    let all = 1..x.len().max(2) - 1;
+    for (middle, around) in calm[all].iter_mut().zip(x.windows(3)) {
+        *middle = median_of_3(around[0], around[1], around[2]);
     }
 }
 
