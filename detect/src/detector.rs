@@ -33,6 +33,8 @@ const WORDS_BLOCKS: f64 = 4.0;
 const WORDS_S: f64 = 64.0;
 /// The rung whose ring (4 min) says what was held in the last minutes.
 const RESTART_RUNG: usize = 3;
+/// A counter comes so late at most, in seconds: it is scraped each 5 s by habit, and is up to 2 s old then.
+const COUNTER_LATE_S: f64 = 8.0;
 
 /// The most that warm-up is believed to add where the capacity is not known, in MiB. Measured warm-ups of engines
 /// (first long prompts, graph capture, autotuning) add 0.5 to 6 GiB.
@@ -94,6 +96,8 @@ pub struct Detector {
     missing: Option<(ebbtide_core::Absent, Tick)>,
     event: Option<(&'static str, Tick)>,
     held: Option<Held>,
+    /// When memory fell for which the counter does not account, or not yet.
+    fallen_at: Option<f64>,
     rules: Rules,
     level: Option<Level>,
     shown: Shown,
@@ -135,6 +139,7 @@ impl Detector {
             missing: None,
             event: None,
             held: None,
+            fallen_at: None,
             rules: Rules::default(),
             level: None,
             shown: Shown::nothing(),
@@ -211,7 +216,7 @@ impl Detector {
         (self.age, self.account) = (0.0, Account::Unknown);
         self.work = WorkClock::new();
         self.verdict = Verdict::new();
-        (self.held, self.level, self.told) = (None, None, None);
+        (self.held, self.fallen_at, self.level, self.told) = (None, None, None, None);
         self.shown = Shown::nothing();
         // What lies in the future of a clock that began anew is of another life too.
         self.event = self.event.filter(|(_, tick)| tick.mono_ms <= first.tick.mono_ms);
@@ -269,7 +274,7 @@ impl Detector {
         if self.shown.rung.is_none_or(|rung| closed.holds(rung) || closed.holds(rung + 1)) {
             self.shown = self.show(&terms.over(&self.ladder, &self.explainer, &self.work));
         }
-        if self.held.is_none() || closed.holds(RESTART_RUNG) {
+        if self.fallen_at.is_none() && (self.held.is_none() || closed.holds(RESTART_RUNG)) {
             self.held = self.least_held();
         }
         let is_new = self.verdict.kind() != self.report.as_ref().and_then(|report| report.cause);
@@ -336,9 +341,20 @@ impl Detector {
 
 /// What was held, and where the series is now.
 impl Detector {
-    /// Whether the newest block lies so far below all of the last minutes that the memory's owner must have begun
-    /// anew. A tide that the counter accounts for is none, however far it falls.
-    fn has_restarted(&self, capacity: Reading<Bytes>) -> bool {
+    /// Whether the memory's owner must have begun anew. A counter that is read is given the time to follow.
+    fn has_restarted(&mut self, capacity: Reading<Bytes>) -> bool {
+        if !self.has_fallen(capacity) {
+            self.fallen_at = None;
+            return false;
+        }
+        let fallen_at = *self.fallen_at.get_or_insert(self.age);
+        let is_counted = self.ladder.newest(0).is_some_and(|newest| newest.kv.get().is_some());
+        !is_counted || self.age - fallen_at >= COUNTER_LATE_S
+    }
+
+    /// Whether the newest block lies far below all of the last minutes. A tide that the counter accounts for is no fall,
+    /// however far it goes.
+    fn has_fallen(&self, capacity: Reading<Bytes>) -> bool {
         let (Some(newest), Some(held)) = (self.ladder.newest(0), self.held) else { return false };
         // Most blocks lie no lower than all of the last minutes.
         if newest.ceil >= held.floor {

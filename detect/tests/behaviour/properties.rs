@@ -99,6 +99,29 @@ proptest! {
     }
 
     #[test]
+    fn a_tide_is_no_restart_however_late_its_counter(seed: u64, period in 400.0..1500.0_f64, late in 0.0..2.0_f64) {
+        let mut noise = noise(seed, 4.0);
+        let tide = |at: f64| 16e3 * (at / period).fract();
+        let player = played(times().map(|at| {
+            let read_at = ((at - late).max(0.0) / 5.0).floor() * 5.0;
+            let used = 4e3 + tide(at) + noise();
+            Point { kv: Some(tide(read_at)), running: Some(8), ..memory(at, used) }
+        }));
+        prop_assert!(player.diagnoses.iter().all(|(_, diagnosis)| *diagnosis != Diagnosis::Restarted));
+    }
+
+    #[test]
+    fn a_restart_is_told_in_seconds_beside_a_counter_that_goes_on(seed: u64, fallen_at in 600.0..3000.0_f64) {
+        let mut noise = noise(seed, 4.0);
+        let player = played(times().map(|at| {
+            let used = if at < fallen_at { 2e4 } else { 400.0 } + noise();
+            Point { kv: Some(100.0), running: Some(1), ..memory(at, used) }
+        }));
+        let told = player.diagnoses.iter().find(|(_, diagnosis)| *diagnosis == Diagnosis::Restarted);
+        prop_assert!(told.is_some_and(|(at, _)| (fallen_at..fallen_at + 20.0).contains(at)), "{told:?}");
+    }
+
+    #[test]
     fn gaps_absences_and_a_wandering_clock_open_nothing(seed: u64, share in 0.0..0.9_f64) {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut player = Player::new(CARD);
