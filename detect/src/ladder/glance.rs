@@ -28,7 +28,8 @@ impl Glance {
         let quarter = slots / 4;
         let (mut rise, mut moved) = ([0.0; 4], [0.0; 4]);
         let (newest, oldest) = (rung.place(0), rung.place(slots - 1));
-        for i in 0..quarter {
+        // The newest block comes last: it has just been written, and is slow to be read as a whole.
+        for i in (0..quarter).rev() {
             let newer = &rung.heights[newest.wrapping_sub(i) % RING];
             let older = &rung.heights[oldest.wrapping_add(i) % RING];
             for lane in 0..4 {
@@ -152,12 +153,17 @@ pub(super) fn rough_noise(values: &[f32; RING]) -> f32 {
 /// Whether values surely rise by less than this from the first to the last quarter; not where any there is NaN.
 pub(super) fn is_flat(values: &[f32; RING], least: f64) -> bool {
     let quarter = RING / 4;
-    let (mut rise, mut moved) = (0.0_f32, 0.0_f32);
-    for (older, newer) in values[..quarter].iter().zip(&values[RING - quarter..]) {
-        rise += newer - older;
-        moved += (newer - older).abs();
+    let (mut rise, mut moved) = ([0.0_f32; 4], [0.0_f32; 4]);
+    let fours = values[..quarter].chunks_exact(4).zip(values[RING - quarter..].chunks_exact(4));
+    for (older, newer) in fours {
+        for lane in 0..4 {
+            let step = newer[lane] - older[lane];
+            rise[lane] += step;
+            moved[lane] += step.abs();
+        }
     }
-    rise + Glance::ROUNDING * moved < least as f32 * quarter as f32
+    let whole = |[a, b, c, d]: [f32; 4]| (a + c) + (b + d);
+    whole(rise) + Glance::ROUNDING * whole(moved) < least as f32 * quarter as f32
 }
 
 /// Whether one step surely makes up more than this share of the range of a window.
