@@ -172,14 +172,21 @@ pub(super) fn is_stepped(values: &[f32; RING], most: f64) -> bool {
     for (step, pair) in steps.iter_mut().zip(values.windows(2)) {
         *step = pair[1] - pair[0];
     }
-    let (mut low, mut high, mut largest) = ([f32::MAX; 4], [f32::MIN; 4], [0.0_f32; 4]);
-    for (four, steps) in values.chunks_exact(4).zip(steps.chunks_exact(4)) {
-        for lane in 0..4 {
-            low[lane] = lesser(four[lane], low[lane]);
-            high[lane] = greater(four[lane], high[lane]);
-            largest[lane] = greater(steps[lane], largest[lane]);
-        }
+    let range = most_of(values, greater) - most_of(values, lesser);
+    exceeds(most_of(&steps, greater), range, most)
+}
+
+/// The greatest or the least of a window. By halves of halves: what is asked of many pairs at once is asked without a
+/// branch, and which value is the greatest is as good as chance.
+#[inline]
+fn most_of(values: &[f32; RING], of: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut half = [0.0_f32; RING / 2];
+    for (i, half) in half.iter_mut().enumerate() {
+        *half = of(values[i], values[i + RING / 2]);
     }
-    let range = high.into_iter().fold(f32::MIN, greater) - low.into_iter().fold(f32::MAX, lesser);
-    exceeds(largest.into_iter().fold(0.0, greater), range, most)
+    let mut quarter = [0.0_f32; RING / 4];
+    for (i, quarter) in quarter.iter_mut().enumerate() {
+        *quarter = of(half[i], half[i + RING / 4]);
+    }
+    quarter.into_iter().reduce(&of).unwrap_or(0.0)
 }
