@@ -406,7 +406,18 @@ impl Scene<'_> {
 
     /// A good reason for this rise.
     fn known_reserve(&self, rise: &Rise) -> Option<Reserve> {
-        self.known_reserve_of(rise.rung, rise.basis, &[rise.from, rise.until])
+        // Bursts need not go on as a line does: those of a peak may be most of them, however early it was.
+        let is_of_peak = matches!(rise.clock, Clock::Bursts { .. }) && self.has_peaked(rise.basis, rise.from);
+        let others = || self.known_reserve_of(rise.rung, rise.basis, &[rise.from, rise.until]);
+        if is_of_peak { Some(Reserve::NewPeak) } else { others() }
+    }
+
+    /// Whether the load was at a new maximum since then, for a quantity that it may lift.
+    fn has_peaked(&self, basis: Basis, since: f64) -> bool {
+        // What the counter leaves has nothing to do with how high the counter stands.
+        let is_left = matches!(basis, Basis::Residual | Basis::CalmResidual)
+            && matches!(self.account, Account::OnDemand { .. });
+        !is_left && self.explainer.peaked_since(since)
     }
 
     /// The same for a rise of these times.
@@ -416,10 +427,7 @@ impl Scene<'_> {
         // What peaked in the first quarter has levelled since, or the rise would not go on.
         let settled_from = from + (until - from) / 4.0;
         let disturbed = self.disturbed_at.is_some_and(|at| at > from) && rung <= EVENTLESS_RUNG;
-        // What the counter leaves has nothing to do with how high the counter stands.
-        let is_left = matches!(basis, Basis::Residual | Basis::CalmResidual)
-            && matches!(self.account, Account::OnDemand { .. });
-        if !is_left && self.explainer.peaked_since(settled_from) {
+        if self.has_peaked(basis, settled_from) {
             Some(Reserve::NewPeak)
         } else if disturbed {
             Some(Reserve::Disturbed)
