@@ -37,7 +37,7 @@ const YOUNG_S: f64 = 300.0;
 const LOADED_S: f64 = 1800.0;
 /// An event so long before a step, in seconds, may have caused it: then the ledger of events has the word.
 const NEAR_EVENT_S: f64 = 60.0;
-/// What the KV cache in use rises by, as a share of a step, at which it accounts for it.
+/// What the KV cache in use or the most of it rises by, as a share of a step, at which it accounts for it.
 const EXPLAINED: f64 = 0.5;
 
 /// A level that memory holds, in MiB.
@@ -48,8 +48,10 @@ struct Level {
     newest: f64,
     /// Stretches in which it was seen.
     seen: u32,
-    /// The least KV cache in use, where it is told.
-    kv: Option<f64>,
+    /// The least KV cache in use, NaN where it is not told.
+    kv: f32,
+    /// The most that was in use when the level was first seen: an allocator keeps what a new maximum took.
+    peak: f32,
 }
 
 /// The lowest of a stretch of time.
@@ -57,7 +59,7 @@ struct Level {
 struct Stretch {
     since: Tick,
     lowest: f64,
-    kv: Option<f64>,
+    kv: f32,
 }
 
 /// Levels that followed each other upward without a known event.
@@ -66,6 +68,8 @@ pub(super) struct Stairs {
     /// When this life began, and at which height.
     began: Option<(Tick, f64)>,
     event: Option<Tick>,
+    /// The most KV cache in use in this life, in MiB; none where it is not told.
+    peak: f32,
     stretch: Option<Stretch>,
     levels: [Option<Level>; KEPT],
     len: usize,
@@ -90,13 +94,15 @@ impl Stairs {
 
     /// Takes a sample.
     pub(super) fn sample(&mut self, moment: &Moment<'_>) {
-        let (tick, value, kv) = (moment.tick, moment.mib, moment.kv_mib);
+        let (tick, value) = (moment.tick, moment.mib);
+        let kv = moment.kv_mib.map_or(f32::NAN, |kv| kv as f32);
+        self.peak = self.peak.max(kv);
         self.began.get_or_insert((tick, value));
         let fresh = Stretch { since: tick, lowest: value, kv };
         let ended = match &mut self.stretch {
             Some(stretch) if !has_lasted(stretch.since, tick, STRETCH_S) => {
                 stretch.lowest = stretch.lowest.min(value);
-                stretch.kv = least(stretch.kv, kv);
+                stretch.kv = stretch.kv.min(kv);
                 return;
             }
             stretch => stretch.replace(fresh),
@@ -107,11 +113,11 @@ impl Stairs {
     }
 
     fn close(&mut self, ended: Stretch) {
-        let fresh =
-            Level { since: ended.since, lowest: ended.lowest, newest: ended.lowest, seen: 1, kv: ended.kv };
+        let Stretch { since, lowest, kv } = ended;
+        let fresh = Level { since, lowest, newest: lowest, seen: 1, kv, peak: self.peak };
         // Half of it given back at once is another life.
         if self.levels[self.len.saturating_sub(1)].is_some_and(|level| ended.lowest < level.lowest / 2.0) {
-            self.began = Some((ended.since, ended.lowest));
+            (self.began, self.peak) = (Some((ended.since, ended.lowest)), 0.0);
         }
         let is_young = self.began.is_some_and(|(began, _)| seconds(began, ended.since) < YOUNG_S);
         let Some(level) = self.levels[self.len.saturating_sub(1)].as_mut().filter(|_| !is_young) else {
@@ -125,7 +131,7 @@ impl Stairs {
             level.lowest = level.lowest.min(ended.lowest);
             level.newest = ended.lowest;
             level.seen = level.seen.saturating_add(1);
-            level.kv = least(level.kv, ended.kv);
+            level.kv = level.kv.min(ended.kv);
         } else if self.is_step(&fresh) {
             if self.len == KEPT {
                 self.levels.rotate_left(1);
@@ -148,7 +154,7 @@ impl Stairs {
         let Some(from) = self.levels[self.len.saturating_sub(1)] else { return false };
         let height = to.lowest - from.lowest;
         let is_told = self.event.is_some_and(|event| seconds(event, to.since) < NEAR_EVENT_S);
-        let is_explained = from.kv.zip(to.kv).is_some_and(|(old, new)| new - old >= EXPLAINED * height);
+        let is_explained = f64::from((to.kv - from.kv).max(to.peak - from.peak)) >= EXPLAINED * height;
         from.seen >= MIN_SEEN
             && seconds(from.since, to.since) >= MIN_HOLD_S
             && from.newest - from.lowest < BETWEEN * height
@@ -233,11 +239,6 @@ impl Flight {
         let of_pause = |k: usize| (k as f64 * excess / (count - 1.0 + k as f64 * excess)).ln();
         of_heights + (1..self.count - 1).map(of_pause).sum::<f64>()
     }
-}
-
-/// The lower of both, or the one that is there.
-fn least(a: Option<f64>, b: Option<f64>) -> Option<f64> {
-    a.zip(b).map(|(a, b)| a.min(b)).or(a).or(b)
 }
 
 #[cfg(test)]

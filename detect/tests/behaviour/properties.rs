@@ -354,3 +354,22 @@ fn what_is_kept_has_a_bound_over_weeks_of_everything() {
 
 /// What a handful of open findings with their evidence takes, in bytes.
 const WORDS: usize = 6 * 1024;
+
+#[test]
+fn what_an_allocator_keeps_of_new_peaks_is_no_leak_in_bursts() {
+    // The load of each ten minutes rises to a height of its own, in the first hours ever higher; memory keeps the highest.
+    let peak = |i: f64| if i < 14.0 { 2000.0 + 300.0 * i } else { 5000.0 + 40.0 * (i % 5.0) };
+    let kept = |at: f64| {
+        let steps = (at / 600.0).floor();
+        let late = [15_000.0, 19_000.0, 23_000.0, 27_000.0].iter().filter(|step| at >= **step).count();
+        20_000.0 + peak(steps.min(13.0)) + 110.0 * late as f64
+    };
+    let mut noise = noise(5, 2.0);
+    let player = played((0..6480).map(|i| {
+        let at = f64::from(i) * 5.0;
+        let load = if at % 600.0 < 300.0 { peak((at / 600.0).floor()) } else { 0.0 };
+        Point { kv: Some(load), running: Some(4), ..memory(at, kept(at) + noise()) }
+    }));
+    let leak = player.opened(FindingKind::Leak);
+    assert!(leak.is_none(), "{}", leak.map_or("", |(_, leak)| &leak.summary));
+}
