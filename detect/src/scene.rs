@@ -1,35 +1,31 @@
 //! What one window after another says: is there a rise, who accounts for it, what stands against calling it a leak.
 
+mod growth;
+mod reserves;
 mod settling;
+mod suspects;
 mod tides;
 
 use crate::budget::Budget;
 use crate::explain::{Account, Basis, Explainer};
-use crate::kink::{self, Kink};
-use crate::ladder::{Ladder, RING, RUNGS, block_s};
-use crate::rise::{self, Clock, GROWTH, LEAK, Refusal, Rise, Strictness, YOUNG_LEAK, rise_mib};
-use crate::trend::{Series, is_trend, least_squares, noise, trend_z};
+use crate::ladder::{Ladder, RING, RUNGS};
+use crate::rise::{self, Clock, LEAK, Refusal, Rise, Strictness, YOUNG_LEAK, rise_mib};
+use crate::trend::{Series, least_squares, noise, trend_z};
 use crate::work::{PerWork, WorkClock};
-use crate::{levelling, wager};
 
-mod suspects;
+pub(crate) use growth::Growth;
+pub(crate) use reserves::Reserve;
 
 /// Blocks of the window in which growth is looked for: half of a leak's, to be early.
 pub(crate) const GROWTH_SLOTS: usize = RING / 2;
-/// From this rung on (windows of 4.6 h) a rise outlasts any warm-up and any single event.
-const LONG_RUNG: usize = 9;
 /// Up to this rung (windows of 34 min) an allocator that settles looks straight.
 const YOUNG_RUNG: usize = 6;
 /// From this rung on (windows of 4 min) a rise out of calm may be called by its size.
 pub(crate) const SIZED_RUNG: usize = 3;
-/// Windows up to this rung (17 min) must hold no event; longer ones survive one, the test for steps guards them.
-const EVENTLESS_RUNG: usize = 5;
 /// What a residual rises where the counter explains growth, as a share of the growth.
 const UNEXPLAINED_SHARE: f64 = 0.3;
 /// Blocks that a longer past must hold to say whether a rise slows down in it.
 const LONG_PAST: usize = 24;
-/// Blocks that say at which pace memory rose before.
-const LEAST_PAST: usize = 8;
 /// What a running request holds outside the KV cache at most, in MiB: activations are 0 to 4.
 const REQUEST_MIB: f64 = 4.0;
 /// The number of requests is constant where Mann-Kendall's z of it is below this.
@@ -44,6 +40,7 @@ const FIT_SHARE: f64 = 0.1;
 const FIT_BLOCKS: f64 = 0.75;
 /// A leak that rises at less than this share of its pace has stopped.
 const GOING_SHARE: f64 = 0.3;
+
 /// What a verdict is drawn from.
 #[derive(Clone, Copy)]
 pub(crate) struct Scene<'a> {
@@ -65,38 +62,6 @@ pub(crate) struct Scene<'a> {
     pub(crate) disturbed_at: Option<f64>,
     /// How much evidence a page must carry.
     pub(crate) budget: Budget,
-}
-
-/// Why growth is not called a leak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reserve {
-    /// The KV cache accounts for it.
-    Explained,
-    /// The load is at a new maximum.
-    NewPeak,
-    /// The process is young.
-    WarmUp,
-    /// A model was loaded, a process came or went, or the like.
-    Disturbed,
-    /// It slows down.
-    Slowing,
-    /// It has not been seen for long enough.
-    TooShort,
-}
-
-/// A rise that is no leak, or not yet.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Growth {
-    /// The rise.
-    pub(crate) rise: Rise,
-    /// Why it is not called a leak.
-    pub(crate) reserve: Reserve,
-}
-
-/// A window that rises steadily to new heights. The line through it is drawn only where it is kept.
-pub(crate) struct Growing {
-    rung: usize,
-    series: Series,
 }
 
 /// The least rung on which a leak or a change of pace may be called.
@@ -350,165 +315,6 @@ impl Scene<'_> {
             let newer = past.slice(past.len() / 2..past.len());
             least_squares(&newer) >= GOING_SHARE * rise.line.slope
         })
-    }
-
-    /// Whether memory stood as high before this rise began: then it may be a load that comes and goes.
-    fn has_been_there(&self, rise: &Rise) -> bool {
-        self.ladder
-            .newest(rise.rung)
-            .is_some_and(|newest| self.ladder.has_reached(rise.rung, newest.floor, rise.from))
-    }
-
-    /// What stands against calling this rise a leak.
-    // Its windows are kept out of the stack of what runs for each block.
-    #[inline(never)]
-    pub(crate) fn reserve(&self, rise: &Rise) -> Option<Reserve> {
-        self.known_reserve(rise).or_else(|| {
-            let is_blind = self.account == Account::Unknown;
-            let has_been_there = || rise.rung <= YOUNG_RUNG && self.has_been_there(rise);
-            let is_tide = is_blind && (has_been_there() || self.may_be_tide(rise));
-            let is_short =
-                rise.rung < self.account.threshold().leak && !(is_blind && self.outgrows_warm_up(rise));
-            let may_settle = is_blind
-                && rise.clock == Clock::Time
-                && self.may_settle(rise)
-                && !self.outgrows_warm_up(rise);
-            (is_tide || is_short || may_settle || !self.is_beyond_chance(rise)).then_some(Reserve::TooShort)
-        })
-    }
-
-    /// Whether both the trend test and the wager say that this is no chance, at the level of the fleet.
-    fn is_beyond_chance(&self, rise: &Rise) -> bool {
-        rise.z >= self.needed_z(rise.rung) && self.log_wealth(rise) >= self.budget.wealth(rise.rung)
-    }
-
-    /// Whether something stands against calling a window a leak wherever a line through it would lie, while the
-    /// counters tell the load.
-    fn is_reserved(&self, rung: usize, basis: Basis, series: &Series) -> bool {
-        rung < self.account.threshold().leak
-            || self.known_reserve_of(rung, basis, series.times()).is_some()
-            || !is_trend(series.values(), self.needed_z(rung))
-            || wager::log_wealth(series, block_s(rung)) < self.budget.wealth(rung)
-    }
-
-    /// What Mann-Kendall's z of a leak must reach.
-    pub(crate) fn needed_z(&self, rung: usize) -> f64 {
-        // Where samples leave slots empty, fewer windows close.
-        let filled = self.ladder.filled(rung, RING).unwrap_or(RING);
-        self.budget.trend_z(block_s(rung) * RING as f64 / filled as f64).max(LEAK.trend_z)
-    }
-
-    /// The natural logarithm of what a bet on this rise has won.
-    pub(crate) fn log_wealth(&self, rise: &Rise) -> f64 {
-        let series = self.series(rise.rung, RING, rise.basis);
-        series.map_or(0.0, |series| wager::log_wealth(&series, block_s(rise.rung)))
-    }
-
-    /// A good reason for this rise.
-    fn known_reserve(&self, rise: &Rise) -> Option<Reserve> {
-        // Bursts need not go on as a line does: those of a peak may be most of them, however early it was.
-        let is_of_peak = matches!(rise.clock, Clock::Bursts { .. }) && self.has_peaked(rise.basis, rise.from);
-        let others = || self.known_reserve_of(rise.rung, rise.basis, &[rise.from, rise.until]);
-        if is_of_peak { Some(Reserve::NewPeak) } else { others() }
-    }
-
-    /// Whether the load was at a new maximum since then, for a quantity that it may lift.
-    fn has_peaked(&self, basis: Basis, since: f64) -> bool {
-        // What the counter leaves has nothing to do with how high the counter stands.
-        let is_left = matches!(basis, Basis::Residual | Basis::CalmResidual)
-            && matches!(self.account, Account::OnDemand { .. });
-        !is_left && self.explainer.peaked_since(since)
-    }
-
-    /// The same for a rise of these times.
-    fn known_reserve_of(&self, rung: usize, basis: Basis, times: &[f64]) -> Option<Reserve> {
-        let (from, until) = times.first().copied().zip(times.last().copied())?;
-        let warm = self.account.is_exact() || rung >= LONG_RUNG || from >= self.warm_up_s;
-        // What peaked in the first quarter has levelled since, or the rise would not go on.
-        let settled_from = from + (until - from) / 4.0;
-        let disturbed = self.disturbed_at.is_some_and(|at| at > from) && rung <= EVENTLESS_RUNG;
-        if self.has_peaked(basis, settled_from) {
-            Some(Reserve::NewPeak)
-        } else if disturbed {
-            Some(Reserve::Disturbed)
-        } else {
-            (!warm).then_some(Reserve::WarmUp)
-        }
-    }
-
-    /// Whether a window rises steadily to new heights, whatever explains it.
-    pub(crate) fn growing(&self, rung: usize) -> Option<Growing> {
-        let glance = self.ladder.glance(rung, GROWTH_SLOTS);
-        if glance.is_some_and(|glance| glance.is_flat(Basis::Floor, GROWTH.min_rise)) {
-            return None;
-        }
-        let (from, _) = self.ladder.extent(rung, GROWTH_SLOTS)?;
-        if self.ladder.has_reached(rung, self.ladder.newest(rung)?.floor, from)
-            || self
-                .ladder
-                .course(rung, GROWTH_SLOTS)
-                .is_some_and(|course| course.is_no_rise(Basis::Floor, &GROWTH))
-        {
-            return None;
-        }
-        let series = self.series(rung, GROWTH_SLOTS, Basis::Floor)?;
-        rise::steadiness(&series, &GROWTH).ok()?;
-        Some(Growing { rung, series })
-    }
-
-    /// The rise of a window that grows, and why it is no leak.
-    // Its windows are kept out of the stack of what runs for each block.
-    #[inline(never)]
-    pub(crate) fn growth(&self, growing: &Growing) -> Growth {
-        let Growing { rung, series } = growing;
-        let rise = rise::drawn(*rung, Basis::Floor, series);
-        let left = self.series(*rung, GROWTH_SLOTS, Basis::Residual).map(|left| rise_mib(&left));
-        let explained = self.account != Account::Pooled
-            && left.is_some_and(|left| left <= UNEXPLAINED_SHARE * rise_mib(series));
-        let reserve = if explained { Reserve::Explained } else { self.caution(&rise, series) };
-        Growth { rise, reserve }
-    }
-
-    /// Why a rise is growth and no more: a bend is said before anything that is not known.
-    fn caution(&self, rise: &Rise, series: &Series) -> Reserve {
-        let is_slowing = || levelling::of(series, 0.0).is_some_and(|level| level.is_slowing());
-        match self.known_reserve(rise) {
-            Some(reserve @ (Reserve::NewPeak | Reserve::Disturbed)) => reserve,
-            _ if is_slowing() => Reserve::Slowing,
-            reserve => reserve.unwrap_or(Reserve::TooShort),
-        }
-    }
-
-    pub(crate) fn kink(&self, rung: usize) -> Option<Kink> {
-        if rung < self.account.threshold().kink || self.is_calm(rung, kink::MIN_RISE) {
-            return None;
-        }
-        let basis = match self.account {
-            Account::OnDemand { .. } => self.quieter_residual(rung),
-            _ => self.quietest(rung)?,
-        };
-        let (series, half_z) = (self.series(rung, RING, basis)?, self.budget.half_z(rung));
-        let found = kink::find(rung, basis, &series, half_z)?;
-        let is_of_load = || {
-            let over_work = self.work.series(rung, &series);
-            over_work.is_some_and(|over_work| kink::find(rung, basis, &over_work, half_z).is_none())
-        };
-        if is_of_load() || !self.outpaces_its_past(&found.after) {
-            return None;
-        }
-        let begun = 2.0 * found.after.from - found.after.until;
-        let warm = self.account.is_exact() || begun >= self.warm_up_s;
-        if matches!(self.account, Account::OnDemand { .. }) {
-            self.outgrows_requests(&found.after).ok()?;
-        }
-        (warm && !self.explainer.peaked_since(begun)).then_some(found)
-    }
-
-    /// Whether a rise is faster, too, than what came before it in blocks four times as long.
-    fn outpaces_its_past(&self, rise: &Rise) -> bool {
-        let Some(past) = self.past(rise.rung + 2, rise.basis, LEAST_PAST) else { return true };
-        let len = past.times().partition_point(|at| *at < rise.from);
-        len < LEAST_PAST || kink::outpaces(rise, &past.slice(0..len))
     }
 }
 
