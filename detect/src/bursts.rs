@@ -26,8 +26,8 @@ const LEFT: f64 = 0.5;
 const KEPT: usize = 24;
 /// Steps that a window must hold: a server is given a handful of things to keep, not nine.
 const MIN_STEPS: usize = 9;
-/// Seconds from the first of them to now, at least: allocators have warmed up by then.
-const MIN_SPAN_S: f64 = 7200.0;
+/// Seconds from the first of them to now, at least: allocators have warmed up by then, or are seen to slow down.
+const MIN_SPAN_S: f64 = 10_800.0;
 /// What steps add up to, as a share of the rise, where memory is level between them.
 const MIN_SHARE: f64 = 0.75;
 /// What the newer half rises by, as a share of the older half, that is asked for at most: by luck few of what goes on
@@ -216,7 +216,8 @@ fn in_bouts(series: &Series) -> Option<Foot> {
     let is_many = steps.iter().sum::<usize>() >= MIN_STEPS && !steps.contains(&0);
     let is_level = f64::from(level) >= MIN_LEVEL * pairs && f64::from(creeping) <= MAX_CREEPING * pairs;
     let goes_on = x[x.len() - 1] - middle >= MIN_PACE * (middle - x[0]);
-    (is_many && is_level && goes_on).then(|| Foot { at: times[0], level: x[0] })
+    let is_long = times[times.len() - 1] - times[0] >= MIN_SPAN_S;
+    (is_long && is_many && is_level && goes_on).then(|| Foot { at: times[0], level: x[0] })
 }
 
 #[cfg(test)]
