@@ -3,11 +3,10 @@
 
 use ebbtide_core::{ByteRate, Evidence, FindingKind, RateBand, Severity, Tick, Tier, units::MIB};
 
-use super::{Claim, Moment, bytes, has_lasted, seconds};
+use super::stretch::Stretch;
+use super::{Claim, Moment, bytes, seconds};
 use crate::sentence;
 
-/// Stretches of which the lowest value is looked at, in seconds: spikes of load are shorter.
-const STRETCH_S: f64 = 16.0;
 /// Neighbouring stretches of one level differ by no more than this, in MiB: twelve allocation granules of 2 MiB.
 const LEVEL: f64 = 24.0;
 /// A level holds for so long, in seconds, and is seen in so many stretches.
@@ -66,13 +65,6 @@ struct Holding {
     sums: [f64; 4],
 }
 
-/// The lowest of a stretch of time.
-#[derive(Debug, Clone, Copy)]
-struct Stretch {
-    since: Tick,
-    lowest: f64,
-}
-
 /// Ebbs, the newest last.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ebbs {
@@ -103,7 +95,7 @@ struct Course {
 
 impl Holding {
     const fn new(stretch: Stretch) -> Self {
-        let Stretch { since, lowest } = stretch;
+        let Stretch { since, lowest, .. } = stretch;
         Self { since, first: lowest, until: since, newest: lowest, is_off: false, count: 1.0, sums: [0.0; 4] }
     }
 
@@ -219,15 +211,7 @@ impl EbbTide {
             }
             return;
         }
-        let fresh = Stretch { since: moment.tick, lowest: moment.mib };
-        let ended = match &mut self.stretch {
-            Some(stretch) if !has_lasted(stretch.since, fresh.since, STRETCH_S) => {
-                stretch.lowest = stretch.lowest.min(fresh.lowest);
-                return;
-            }
-            stretch => stretch.replace(fresh),
-        };
-        if let Some(ended) = ended {
+        if let Some(ended) = Stretch::take(&mut self.stretch, moment) {
             self.close(ended);
         }
     }

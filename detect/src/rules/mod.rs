@@ -11,6 +11,7 @@ mod quiet;
 mod release;
 mod stairs;
 mod steps;
+mod stretch;
 
 use ebbtide_core::{
     Bytes, EventKind, Evidence, FindingKind, RateBand, Reading, SeriesPart, Severity, Tick, Tier, units::MIB,

@@ -4,11 +4,10 @@
 
 use ebbtide_core::{ByteRate, Evidence, FindingKind, RateBand, Severity, Tick, Tier, units::MIB};
 
-use super::{Claim, Known, Moment, bytes, has_lasted, seconds};
+use super::stretch::Stretch;
+use super::{Claim, Known, Moment, bytes, seconds};
 use crate::sentence;
 
-/// Stretches of which the lowest value is looked at, in seconds: spikes of load are shorter.
-const STRETCH_S: f64 = 16.0;
 /// Levels that are kept: steps of the last seven.
 const KEPT: usize = 8;
 /// The least step, in MiB: more than the segment of 20 MiB that caching allocators take at a time.
@@ -54,14 +53,6 @@ struct Level {
     peak: f32,
 }
 
-/// The lowest of a stretch of time.
-#[derive(Debug, Clone, Copy)]
-struct Stretch {
-    since: Tick,
-    lowest: f64,
-    kv: f32,
-}
-
 /// Levels that followed each other upward without a known event.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stairs {
@@ -94,20 +85,9 @@ impl Stairs {
 
     /// Takes a sample.
     pub(super) fn sample(&mut self, moment: &Moment<'_>) {
-        let (tick, value) = (moment.tick, moment.mib);
-        let kv = moment.kv_mib.map_or(f32::NAN, |kv| kv as f32);
-        self.peak = self.peak.max(kv);
-        self.began.get_or_insert((tick, value));
-        let fresh = Stretch { since: tick, lowest: value, kv };
-        let ended = match &mut self.stretch {
-            Some(stretch) if !has_lasted(stretch.since, tick, STRETCH_S) => {
-                stretch.lowest = stretch.lowest.min(value);
-                stretch.kv = stretch.kv.min(kv);
-                return;
-            }
-            stretch => stretch.replace(fresh),
-        };
-        if let Some(ended) = ended {
+        self.began.get_or_insert((moment.tick, moment.mib));
+        self.peak = self.peak.max(moment.kv_mib.map_or(f32::NAN, |kv| kv as f32));
+        if let Some(ended) = Stretch::take(&mut self.stretch, moment) {
             self.close(ended);
         }
     }
@@ -235,7 +215,7 @@ impl Flight {
         let share = ((self.spread + GRANULE) / self.step).min(1.0);
         let of_heights = count.ln() + (count - 1.0) * share.ln();
         // The longest of m exponential values is within 1 + d of the shortest with the chance of this product.
-        let excess = (longest - shortest + STRETCH_S) / shortest;
+        let excess = (longest - shortest + Stretch::SECONDS) / shortest;
         let of_pause = |k: usize| (k as f64 * excess / (count - 1.0 + k as f64 * excess)).ln();
         of_heights + (1..self.count - 1).map(of_pause).sum::<f64>()
     }
@@ -249,7 +229,7 @@ mod tests {
     fn drawn(flight: &Flight, draws: u32) -> f64 {
         let mut rng = fastrand::Rng::with_seed(7);
         let share = (flight.spread + GRANULE) / flight.step;
-        let excess = (flight.pauses[2] - flight.pauses[0] + STRETCH_S) / flight.pauses[0];
+        let excess = (flight.pauses[2] - flight.pauses[0] + Stretch::SECONDS) / flight.pauses[0];
         let is_alike = |_: &u32| {
             let span = |values: Vec<f64>| {
                 values.iter().fold((f64::MAX, 0.0_f64), |(a, b), x| (a.min(*x), b.max(*x)))
