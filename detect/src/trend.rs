@@ -89,7 +89,8 @@ impl Series {
 
     /// The part of the series between two indices.
     pub(crate) fn slice(&self, range: std::ops::Range<usize>) -> Self {
-        let range = range.start..range.end.min(self.len);
+        let end = range.end.min(self.len);
+        let range = range.start.min(end)..end;
         let mut part = Self { len: range.len(), ..Self::new() };
         part.at[..part.len].copy_from_slice(&self.at[range.clone()]);
         part.x[..part.len].copy_from_slice(&self.x[range]);
@@ -357,6 +358,13 @@ mod tests {
         let spiked = series(&[1.0, 2.0, 3.0, 90.0, 90.0, 6.0, 7.0, 8.0]).despiked(2);
         assert!(spiked.values().iter().all(|x| *x < 10.0), "{:?}", spiked.values());
         assert_eq!(series(&[1.0, 2.0, 3.0, 4.0]).despiked(2).values(), [1.0, 2.0, 3.0, 4.0]);
+    }
+
+    #[test]
+    fn a_part_beyond_the_end_is_empty() {
+        let whole = series(&[1.0, 2.0, 3.0]);
+        assert_eq!(whole.slice(1..9).values(), [2.0, 3.0]);
+        assert_eq!((whole.slice(3..9).len(), whole.slice(5..9).len()), (0, 0));
     }
 
     #[test]
